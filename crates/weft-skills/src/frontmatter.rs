@@ -1,0 +1,421 @@
+//! `SKILL.md`: YAML frontmatter and Markdown, as agent frameworks write it.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::{Map, Value};
+use weft_core::{ids::SkillKey, text};
+
+use crate::{
+    loader::Compat,
+    manifest::{Refusal, description_fault, without_bom},
+    report::{Problem, shown},
+    requirements::{self, Gating, same_but_for_case},
+};
+
+/// The file's name.
+pub(crate) const NAME: &str = "SKILL.md";
+/// Largest frontmatter that is parsed, in bytes.
+const MAX_YAML: usize = 64 * 1024;
+
+/// What a `SKILL.md` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Document {
+    /// As written; the directory's name stands in when it is missing.
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) version: String,
+    pub(crate) when_to_use: String,
+    /// JSON text.
+    pub(crate) activation: String,
+    pub(crate) hidden_from_prompts: bool,
+    pub(crate) gating: Gating,
+    /// The whole file, without a byte-order mark.
+    pub(crate) text: String,
+    pub(crate) warnings: Vec<Problem>,
+}
+
+impl Document {
+    /// The key, name and description of a skill that has nothing but this document.
+    pub(crate) fn identity(
+        &self,
+        directory: &str,
+        compat: Compat,
+    ) -> Result<(SkillKey, String, String), Refusal> {
+        let name = self.name.as_deref().unwrap_or(directory);
+        let key = SkillKey::normalise(name).map_err(|error| {
+            Refusal::of(Problem::error("name", format!("name {:?} must be {}", shown(name), error.rule)))
+        })?;
+        let fault = match &self.description {
+            None => Some("description is required".to_owned()),
+            Some(text) => description_fault(text, compat),
+        };
+        match (fault, &self.description) {
+            (None, Some(text)) => Ok((key, name.to_owned(), text.clone())),
+            (fault, _) => Err(Refusal {
+                half_written: false,
+                key: Some(key),
+                problems: vec![Problem::error("description", fault.unwrap_or_default())],
+            }),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Front {
+    name: Option<String>,
+    description: Option<String>,
+    version: Option<String>,
+    when_to_use: Option<Value>,
+    activation: Option<Value>,
+    metadata: Option<Value>,
+    os: Option<Value>,
+    requires: Option<Value>,
+    #[serde(rename = "disable-model-invocation", alias = "disable_model_invocation")]
+    disable_model_invocation: Option<Value>,
+}
+
+/// Reads a document.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Document, Refusal> {
+    let text = std::str::from_utf8(without_bom(bytes)).map_err(|error| {
+        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        Refusal::half_written(Problem::error("syntax", "the file is not UTF-8").at(line))
+    })?;
+    let mut document = Document { text: text.to_owned(), ..Document::default() };
+    let yaml = match split(text) {
+        Split::Frontmatter(yaml) => yaml,
+        Split::None => {
+            document.warnings.push(Problem::warning("frontmatter", "the file has no frontmatter").at(1usize));
+            return Ok(document);
+        }
+        Split::Broken(reason) => {
+            return Err(Refusal::half_written(Problem::error("syntax", reason).at(1usize)));
+        }
+    };
+    if yaml.len() > MAX_YAML {
+        let message = format!("the frontmatter has {} bytes, the limit is {MAX_YAML}", yaml.len());
+        return Err(Refusal::of(Problem::error("syntax", message)));
+    }
+    let (front, names) = match parse_yaml(&yaml) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            let (rescued, warnings) = rescue(&yaml);
+            if warnings.is_empty() {
+                return Err(Refusal::half_written(error));
+            }
+            let parsed = parse_yaml(&rescued).map_err(Refusal::half_written)?;
+            document.warnings.extend(warnings);
+            parsed
+        }
+    };
+    fill(&mut document, front, &names);
+    Ok(document)
+}
+
+fn fill(document: &mut Document, front: Front, names: &[String]) {
+    let trimmed =
+        |text: Option<String>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    document.name = trimmed(front.name);
+    document.description = trimmed(front.description);
+    document.version = trimmed(front.version).unwrap_or_default();
+    document.when_to_use = match front.when_to_use {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.trim().to_owned(),
+        Some(other) => other.to_string(),
+    };
+    let metadata = front.metadata.unwrap_or(Value::Null);
+    document.activation = match metadata.pointer("/ongrid/activation").or(front.activation.as_ref()) {
+        None | Some(Value::Null) => String::new(),
+        Some(value) => value.to_string(),
+    };
+    document.hidden_from_prompts = match front.disable_model_invocation {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(hidden)) => hidden,
+        Some(Value::String(word)) if word.eq_ignore_ascii_case("true") => true,
+        Some(Value::String(word)) if word.eq_ignore_ascii_case("false") => false,
+        Some(_) => {
+            let message = "disable-model-invocation is neither true nor false and taken as false";
+            document.warnings.push(Problem::warning("disable-model-invocation", message));
+            false
+        }
+    };
+    document.gating = requirements::read(&metadata);
+    // Written beside `metadata` instead of in it, the conditions are meant all the same.
+    let beside: Map<String, Value> = [("os", front.os), ("requires", front.requires)]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect();
+    let beside = requirements::read(&Value::Object(beside));
+    document.gating.blocks.extend(beside.blocks);
+    document.gating.warnings.extend(beside.warnings);
+    document.gating.broken = document.gating.broken.take().or(beside.broken);
+    for known in ["metadata", "requires"] {
+        if let Some(name) = names.iter().find(|name| *name != known && same_but_for_case(name, known)) {
+            let reason = format!("{:?} differs from {known:?} by case only", shown(name));
+            document.gating.broken.get_or_insert(reason);
+        }
+    }
+}
+
+enum Split<'a> {
+    /// The YAML, with an empty line in place of the fence, so that lines count as in the file.
+    Frontmatter(Cow<'a, str>),
+    /// Plain Markdown.
+    None,
+    /// Meant to have frontmatter.
+    Broken(&'static str),
+}
+
+fn split(text: &str) -> Split<'_> {
+    let normalised = if text.contains('\r') {
+        Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n"))
+    } else {
+        Cow::Borrowed(text)
+    };
+    let is_fence = |line: &str| line.trim_end() == "---";
+    let mut lines = normalised.split_inclusive('\n');
+    if !lines.next().is_some_and(is_fence) {
+        let first = normalised.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+        return match first.lines().next() {
+            None => Split::Broken("the file is empty"),
+            Some(line) if is_fence(line) => Split::Broken("the frontmatter must start on the first line"),
+            Some(line) if line.chars().all(|c| c == '-') => Split::Broken("the frontmatter has no end"),
+            Some(_) => Split::None,
+        };
+    }
+    let mut yaml = String::from("\n");
+    for line in lines {
+        if is_fence(line) {
+            return Split::Frontmatter(Cow::Owned(yaml));
+        }
+        yaml.push_str(line);
+    }
+    Split::Broken("the frontmatter has no end: a line with --- is missing")
+}
+
+/// Bounds on what an author's YAML may cost. No anchors: nothing in a frontmatter needs them.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: 32,
+            max_nodes: 4096,
+            max_anchors: 0,
+            max_aliases: 0,
+            max_documents: 1,
+            max_total_scalar_bytes: 256 * 1024,
+        },
+        strict_booleans: true,
+        with_snippet: false,
+    }
+}
+
+fn parse_yaml(yaml: &str) -> Result<(Front, Vec<String>), Problem> {
+    if yaml.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        return Ok((Front::default(), Vec::new()));
+    }
+    let names: BTreeMap<String, IgnoredAny> =
+        serde_saphyr::from_str_with_options(yaml, options()).map_err(|error| problem(&error))?;
+    let front = serde_saphyr::from_str_with_options(yaml, options()).map_err(|error| problem(&error))?;
+    Ok((front, names.into_keys().collect()))
+}
+
+fn problem(error: &serde_saphyr::Error) -> Problem {
+    let line = error.location().map_or(0, |location| location.line());
+    let message = text::escape(error.without_snippet().to_string().as_bytes());
+    Problem::error("syntax", message).at(line)
+}
+
+/// A map written in YAML's flow style, of which JSON with comments left out, single quotes, bare names and
+/// trailing commas is a part.
+pub(crate) fn parse_flow(text: &str) -> Option<Value> {
+    if text.len() > MAX_YAML || !text.trim_start().starts_with('{') {
+        return None;
+    }
+    serde_saphyr::from_str_with_options(text, options()).ok()
+}
+
+/// Quotes the values of `name` and `description` that hold a colon where YAML forbids one.
+fn rescue(yaml: &str) -> (String, Vec<Problem>) {
+    let lines: Vec<&str> = yaml.split('\n').collect();
+    let mut out: Vec<String> = Vec::with_capacity(lines.len());
+    let mut warnings = Vec::new();
+    let mut index = 0;
+    while let Some(line) = lines.get(index) {
+        let field = ["name", "description"]
+            .into_iter()
+            .find_map(|field| Some((field, line.strip_prefix(field)?.strip_prefix(':')?)));
+        let more = lines[index + 1..]
+            .iter()
+            .take_while(|line| line.starts_with([' ', '\t']) && !line.trim().is_empty())
+            .count();
+        let plain = |(_, value): &(&str, &str)| {
+            let value = value.trim();
+            !value.is_empty()
+                && !value.starts_with(['"', '\'', '|', '>', '&', '*', '!', '{', '[', '#', '%', '@', '`'])
+        };
+        match field.filter(plain) {
+            Some((field, value)) => {
+                let mut whole = value.trim().to_owned();
+                for continued in &lines[index + 1..=index + more] {
+                    whole.push(' ');
+                    whole.push_str(continued.trim());
+                }
+                if whole.contains(": ") || whole.ends_with(':') {
+                    out.push(format!("{field}: '{}'", whole.replace('\'', "''")));
+                    // Lines keep their numbers.
+                    out.extend(std::iter::repeat_n(String::new(), more));
+                    let message =
+                        format!("{field} holds an unquoted \": \" and was read as if quoted; quote it");
+                    warnings.push(Problem::warning("yaml", message).at(index + 1));
+                } else {
+                    out.extend(lines[index..=index + more].iter().map(|line| (*line).to_owned()));
+                }
+                index += more + 1;
+            }
+            None => {
+                out.push((*line).to_owned());
+                index += 1;
+            }
+        }
+    }
+    (out.join("\n"), warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Document {
+        parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn an_unquoted_colon_in_a_description_is_rescued_whole_with_a_warning() {
+        let document = read(
+            "---\nname: deploy_note\ndescription: Post a note. Use when: (1) it's done, (2) it fails.\n---\nBody.\n",
+        );
+        assert_eq!(document.description.unwrap(), "Post a note. Use when: (1) it's done, (2) it fails.");
+        assert_eq!(document.warnings.len(), 1);
+        assert_eq!(document.warnings[0].line, Some(3));
+        assert!(document.warnings[0].message.contains("description"));
+    }
+
+    #[test]
+    fn a_continued_description_with_a_colon_is_rescued_too() {
+        let document =
+            read("---\ndescription: Post a note.\n  Use when: done\nname: x\nversion: 1.10\n---\n");
+        assert_eq!(document.description.unwrap(), "Post a note. Use when: done");
+        assert_eq!(document.name.unwrap(), "x");
+        assert_eq!(document.version, "1.10");
+    }
+
+    #[test]
+    fn what_stays_unparsable_names_the_line_of_the_file() {
+        let refusal = parse(b"---\nname: x\ndescription: a: b\nmetadata: [\n---\n").unwrap_err();
+        assert!(refusal.half_written);
+        assert!(refusal.problems[0].line.is_some_and(|line| line >= 4), "{refusal:?}");
+        let refusal = parse(b"---\nname: x\nname: y\n---\n").unwrap_err();
+        assert_eq!(refusal.problems[0].line, Some(3), "{refusal:?}");
+    }
+
+    #[test]
+    fn marks_and_line_ends_of_windows_editors_leave_no_trace() {
+        for text in [
+            "\u{feff}---\nname: a\ndescription: d\n---\nB\n",
+            "---\r\nname: a\r\ndescription: d\r\n---\r\nB\r\n",
+            "\u{feff}---\r\nname: a\r\ndescription: d\r\n---\r\nB\r\n",
+            "---\rname: a\rdescription: d\r---\rB\r",
+        ] {
+            let document = read(text);
+            assert_eq!(document.name.as_deref(), Some("a"), "{text:?}");
+            assert_eq!(document.description.as_deref(), Some("d"), "{text:?}");
+            assert!(!document.text.contains('\u{feff}'));
+        }
+        assert!(parse("\u{feff}\u{feff}---\nname: a\ndescription: d\n---\n".as_bytes()).is_err());
+    }
+
+    #[test]
+    fn metadata_over_several_lines_is_read() {
+        let document = read(
+            "---\nname: gated\ndescription: d\nmetadata:\n  {\n    \"os\": [\"linux\"],\n    \"requires\":\n      { \"bins\": [\"absent\"] },\n  }\n---\n",
+        );
+        assert_eq!(document.gating.broken, None);
+        assert_eq!(document.gating.blocks[0].bins, ["absent"]);
+    }
+
+    #[test]
+    fn metadata_reads_the_same_in_every_style() {
+        for metadata in [
+            "metadata: {\"openclaw\": {\"requires\": {\"bins\": [\"uv\"]}}}",
+            "metadata: '{\"openclaw\": {\"requires\": {\"bins\": [\"uv\"]}}}'",
+            "metadata: |\n  {\n    openclaw: { requires: { bins: ['uv',], }, },\n  }",
+            "metadata:\n  openclaw:\n    requires:\n      bins: [uv]\n    emoji: x\n  1: one\n  no: 1.50",
+            "metadata:\n  requires:\n    bins: uv",
+            "requires:\n  bins:\n    - uv",
+        ] {
+            let document = read(&format!("---\ndescription: d\n{metadata}\n---\n"));
+            assert_eq!(document.gating.broken, None, "{metadata}");
+            assert_eq!(document.gating.blocks.len(), 1, "{metadata}");
+            assert_eq!(document.gating.blocks[0].bins, ["uv"], "{metadata}");
+        }
+    }
+
+    #[test]
+    fn gates_that_cannot_be_read_are_broken() {
+        for metadata in
+            ["metadata: words", "metadata: [a]", "Metadata: {os: linux}", "metadata: {requires: 5}", "os: 5"]
+        {
+            let document = read(&format!("---\ndescription: d\n{metadata}\n---\n"));
+            assert!(document.gating.broken.is_some(), "{metadata}");
+        }
+    }
+
+    #[test]
+    fn costly_yaml_is_refused() {
+        let bomb = "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]";
+        let deep = "[".repeat(10_000);
+        for yaml in [bomb, deep.as_str(), &"x: 1\n".repeat(20_000)] {
+            assert!(parse(format!("---\ndescription: d\nk: {yaml}\n---\n").as_bytes()).is_err());
+        }
+    }
+
+    #[test]
+    fn the_documented_native_skill_reads() {
+        let document = read(
+            "---\nname: query_promql\ndescription: Run a PromQL query.\nwhen_to_use: When asked for metrics.\nactivation:\n  mode: always\nmetadata:\n  os: [linux, darwin]\n  requires:\n    bins: []\n    config: []\n  ongrid:\n    scope: manager\n    activation:\n      mode: keyword\ntools:\n  - name: query_promql\n    impl: builtin:prom.QueryPromQL\n    class: read\n---\n\n# query_promql\n",
+        );
+        assert_eq!(document.when_to_use, "When asked for metrics.");
+        assert_eq!(document.activation, r#"{"mode":"keyword"}"#);
+        assert_eq!(document.gating.blocks[0].os, ["linux", "darwin"]);
+        assert!(document.text.ends_with("# query_promql\n"));
+        assert!(document.warnings.is_empty());
+    }
+
+    #[test]
+    fn text_cut_in_its_frontmatter_counts_as_half_written() {
+        let text = "---\nname: x\ndescription: d\n---\nB";
+        for end in 1..text.find("\n---").unwrap() + 3 {
+            assert!(parse(&text.as_bytes()[..end]).unwrap_err().half_written, "{end}");
+        }
+        assert!(parse(b"").unwrap_err().half_written);
+        assert!(parse(b"---\nname: \xff\n---\n").unwrap_err().half_written);
+    }
+
+    #[test]
+    fn the_directory_names_a_document_without_a_name() {
+        let document = read("---\ndescription: d\n---\n");
+        let (key, name, _) = document.identity("Docs-Search", Compat::default()).unwrap();
+        assert_eq!((key.as_str(), name.as_str()), ("docs_search", "Docs-Search"));
+        assert!(document.identity("é", Compat::default()).is_err());
+        let nameless = read("---\nname: x\n---\n");
+        assert_eq!(nameless.identity("x", Compat::default()).unwrap_err().problems[0].rule, "description");
+    }
+
+    #[test]
+    fn hiding_from_prompts_takes_true_only() {
+        let hidden =
+            |value: &str| read(&format!("---\ndisable-model-invocation: {value}\n---\n")).hidden_from_prompts;
+        assert!(hidden("true") && hidden("\"true\""));
+        assert!(!hidden("false") && !hidden("maybe"));
+    }
+}

@@ -1,0 +1,565 @@
+//! One load: sources in order of precedence, manifests read, copies merged, gates checked, files digested.
+//!
+//! Merge first, gate after: which copy of a name wins depends on where it lies alone, so a winner that cannot
+//! run here still hides the copies below it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use weft_core::{
+    advert::Scope,
+    ids::SkillKey,
+    limits,
+    skill::{Class, ClassSource, Definition, Kind, Severity},
+};
+
+use crate::{
+    digest::{self, Cache, Ignore, Subject},
+    entry::resolve_entry,
+    files::Files,
+    frontmatter::{self, Document},
+    gates::Gates,
+    host::Host,
+    instructions,
+    inventory::{Copy, Inventory, Recipe, Stamp},
+    manifest::{self, Manifest, Refusal},
+    platform::FileStamp,
+    report::{Level, OUTCOME, Problem, Report, in_one_line, shown_path},
+    source::Source,
+    walk::{self, Found},
+};
+
+/// What a loader works from.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The directories, in the order in which the operator lists them.
+    pub sources: Vec<Source>,
+    /// The host, as gates see it.
+    pub host: Host,
+    /// The longest time-out that a manifest may ask for.
+    pub max_timeout: Duration,
+    /// Where manifests of older systems are read more leniently.
+    pub compat: Compat,
+}
+
+impl Config {
+    /// These sources on this host, with the limits of the contract.
+    pub fn new(sources: Vec<Source>) -> Self {
+        Self { sources, host: Host::current(), max_timeout: limits::MAX_TIMEOUT, compat: Compat::default() }
+    }
+}
+
+/// Switches for manifests that were valid before weft. All are off by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Compat {
+    /// A time-out out of range is brought into it, with a warning, and does not refuse the manifest.
+    pub clamp_timeouts: bool,
+    /// A description of white space is a description.
+    pub blank_descriptions: bool,
+}
+
+/// Loads skills from disk, again and again. Blocks on the file system.
+#[derive(Debug)]
+pub struct Loader {
+    config: Config,
+    cache: Cache,
+    files: Files,
+    report: Report,
+}
+
+impl Loader {
+    /// A loader that has read nothing yet.
+    pub fn new(config: Config) -> Self {
+        Self { config, cache: Cache::default(), files: Files::default(), report: Report::default() }
+    }
+
+    /// What it loads from.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Reads every source. Of a skill whose manifest is half-written now, the version in `previous` stays.
+    pub fn load(&mut self, previous: Option<&Inventory>) -> Inventory {
+        let Self { config, cache, files, report } = self;
+        let roots = roots(&config.sources, report);
+        let allowed: Arc<[PathBuf]> = roots.iter().map(|root| root.canonical.clone()).collect();
+        let mut load = Load { config, cache, files, report, allowed, previous, copies: Vec::new() };
+        let mut left_out: Option<(PathBuf, usize)> = None;
+        let mut directories = Vec::new();
+        let mut seen: HashSet<(Scope, PathBuf)> = HashSet::new();
+        for root in &roots {
+            let walk = walk::walk(&root.source.root, &root.canonical, walk::Bounds::default());
+            for (path, problem) in &walk.problems {
+                load.report.warn(path, None, problem);
+            }
+            directories.extend(walk.directories);
+            for found in walk.found {
+                // Sources that overlap reach the same directory twice; it is one copy.
+                if !seen.insert((root.source.scope.clone(), found.canonical.clone())) {
+                    continue;
+                }
+                if load.copies.len() < limits::SKILLS_PER_NODE {
+                    load.skill(root, &found);
+                } else {
+                    left_out.get_or_insert((found.directory, 0)).1 += 1;
+                }
+            }
+        }
+        let mut copies = load.copies;
+        if let Some((first, count)) = left_out {
+            let message = format!(
+                "more than {} skills; {count} are left out, from this one on",
+                limits::SKILLS_PER_NODE
+            );
+            report.warn(&first, None, &Problem::warning("limit", message));
+        }
+        merge(&mut copies, report);
+        let mut gates = Gates::new(&config.host);
+        for copy in &mut copies {
+            copy.verdicts = gates.check(&copy.definition);
+        }
+        cache.turn();
+        files.turn();
+        let mut inventory = Inventory {
+            revision: 1,
+            copies: copies.into_iter().map(Arc::new).collect(),
+            diagnostics: report.finish(),
+            directories,
+        };
+        if let Some(previous) = previous {
+            inventory.revision = previous.revision + u64::from(!inventory.tells_the_same(previous));
+        }
+        inventory
+    }
+}
+
+/// A source whose root exists.
+struct Root<'a> {
+    source: &'a Source,
+    canonical: PathBuf,
+}
+
+/// The sources that can be read, in order of precedence.
+fn roots<'a>(sources: &'a [Source], report: &mut Report) -> Vec<Root<'a>> {
+    let mut sorted: Vec<&Source> = sources.iter().collect();
+    sorted.sort_by_key(|source| source.layer);
+    let mut roots = Vec::new();
+    for source in sorted {
+        let path = &source.root;
+        let shown = shown_path(path);
+        let (level, line, problem) = if path.is_absolute() {
+            match path.canonicalize().and_then(|canonical| Ok((canonical.metadata()?.is_dir(), canonical))) {
+                Ok((true, canonical)) => {
+                    roots.push(Root { source, canonical });
+                    continue;
+                }
+                Ok((false, _)) => {
+                    let line = format!("{shown} is not a directory, skipping");
+                    (Level::Warn, line.clone(), Problem::error("source", line))
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let line = format!("dir {shown} not present, skipping");
+                    (Level::Info, line.clone(), Problem::warning("source", line))
+                }
+                Err(error) => {
+                    let line = format!("stat {shown}: {error}");
+                    (Level::Warn, line.clone(), Problem::error("source", line))
+                }
+            }
+        } else {
+            let line = format!("skip non-absolute dir \"{shown}\"");
+            (Level::Warn, line.clone(), Problem::error("source", line))
+        };
+        report.log(level, path, problem.rule, line, String::new());
+        report.diagnose(path, None, &problem);
+    }
+    roots
+}
+
+/// Marks every copy that another one hides.
+fn merge(copies: &mut [Copy], report: &mut Report) {
+    let mut winners: HashMap<(Scope, SkillKey), PathBuf> = HashMap::new();
+    for copy in copies {
+        let key = (copy.scope.clone(), copy.definition.key.clone());
+        let name = &copy.definition.name;
+        let path = shown_path(&copy.manifest);
+        match winners.get(&key) {
+            None => {
+                winners.insert(key, copy.directory.clone());
+                copy.shadowed_by = None;
+                let line = match copy.definition.kind {
+                    Kind::Executable => format!("registered subprocess skill \"{name}\" from {path}"),
+                    Kind::Instructions => format!("registered instructions \"{name}\" from {path}"),
+                };
+                report.log(Level::Info, &copy.manifest, OUTCOME, line, copy.digest.to_string());
+            }
+            Some(winner) => {
+                copy.shadowed_by = Some(winner.clone());
+                let line = format!("skill \"{name}\" already registered, skipping {path}");
+                report.log(Level::Warn, &copy.manifest, OUTCOME, line, winner.display().to_string());
+                let message = format!("skill \"{name}\" is shadowed by the copy in {}", shown_path(winner));
+                let problem = Problem::warning("duplicate", message);
+                report.diagnose(&copy.manifest, Some(&copy.definition.key), &problem);
+            }
+        }
+    }
+}
+
+/// What a manifest or a document alone gives: all but where it lies.
+struct Read {
+    definition: Definition,
+    entry: String,
+    ignore: Ignore,
+    warnings: Vec<(PathBuf, Problem)>,
+}
+
+struct Load<'a> {
+    config: &'a Config,
+    cache: &'a mut Cache,
+    files: &'a mut Files,
+    report: &'a mut Report,
+    allowed: Arc<[PathBuf]>,
+    previous: Option<&'a Inventory>,
+    copies: Vec<Copy>,
+}
+
+impl Load<'_> {
+    fn skill(&mut self, root: &Root<'_>, found: &Found) {
+        let mut stamps = Vec::new();
+        let own = found.directory.join(if found.has_manifest { manifest::NAME } else { frontmatter::NAME });
+        let read = if found.has_manifest {
+            self.executable(root, found, &own, &mut stamps)
+        } else {
+            self.instructions(root, found, &own, &mut stamps)
+        };
+        match read {
+            Ok(read) => self.build(root, found, own, read, stamps),
+            Err((path, refusal)) => self.refuse(root, found, &path, &refusal, stamps),
+        }
+    }
+
+    fn executable(
+        &mut self,
+        root: &Root<'_>,
+        found: &Found,
+        own: &Path,
+        stamps: &mut Vec<(PathBuf, FileStamp)>,
+    ) -> Result<Read, (PathBuf, Refusal)> {
+        let Config { max_timeout, compat, .. } = *self.config;
+        let (stamp, parsed) = self
+            .files
+            .manifests
+            .read(own, &root.canonical, |bytes| manifest::parse(bytes, max_timeout, compat));
+        stamps.extend(stamp.map(|stamp| (own.to_owned(), stamp)));
+        let manifest = parsed.map_err(|refusal| (own.to_owned(), refusal))?;
+        let document = if found.has_document { Some(self.document(root, found, stamps)) } else { None };
+        match document {
+            // An old version of both is better than a new one of half.
+            Some(Err((path, refusal))) if refusal.half_written && self.earlier(root, found).is_some() => {
+                Err((path, refusal))
+            }
+            document => Ok(executable(&manifest, own, document)),
+        }
+    }
+
+    fn instructions(
+        &mut self,
+        root: &Root<'_>,
+        found: &Found,
+        own: &Path,
+        stamps: &mut Vec<(PathBuf, FileStamp)>,
+    ) -> Result<Read, (PathBuf, Refusal)> {
+        let document = self.document(root, found, stamps)?;
+        let directory = found.directory.file_name().unwrap_or_default().to_string_lossy();
+        instructions_only(&document, own, &directory, self.config.compat)
+            .map_err(|refusal| (own.to_owned(), refusal))
+    }
+
+    fn document(
+        &mut self,
+        root: &Root<'_>,
+        found: &Found,
+        stamps: &mut Vec<(PathBuf, FileStamp)>,
+    ) -> Result<Arc<Document>, (PathBuf, Refusal)> {
+        let path = found.directory.join(frontmatter::NAME);
+        let (stamp, parsed) = self.files.documents.read(&path, &root.canonical, frontmatter::parse);
+        stamps.extend(stamp.map(|stamp| (path.clone(), stamp)));
+        parsed.map_err(|refusal| (path, refusal))
+    }
+
+    /// Puts together what was read and where it lies.
+    fn build(
+        &mut self,
+        root: &Root<'_>,
+        found: &Found,
+        own: PathBuf,
+        read: Read,
+        manifests: Vec<(PathBuf, FileStamp)>,
+    ) {
+        let Read { definition, entry: entry_text, ignore, warnings } = read;
+        for (path, problem) in &warnings {
+            self.report.warn(path, Some(&definition.key), problem);
+        }
+        let mut entry = None;
+        let mut entry_stamp = None;
+        if definition.kind == Kind::Executable {
+            let resolved = resolve_entry(&entry_text, &found.directory, &root.canonical, &self.allowed)
+                .and_then(|path| {
+                    let metadata = path.symlink_metadata();
+                    match metadata {
+                        Ok(metadata) => Ok((path, FileStamp::of(&metadata))),
+                        Err(source) => Err(crate::entry::EntryError::Unreachable { entry: path, source }),
+                    }
+                });
+            match resolved {
+                Ok((path, stamp)) => (entry, entry_stamp) = (Some(path), Some(stamp)),
+                Err(error) => {
+                    return self.cannot_build(&own, &definition, &Problem::error("entry", error.to_string()));
+                }
+            }
+        }
+        let subject = Subject {
+            root: &root.canonical,
+            directory: &found.canonical,
+            entry: entry.as_deref(),
+            ignore: &ignore,
+        };
+        let digested = match digest::digest(subject, digest::Bounds::default(), self.cache) {
+            Ok(digested) => digested,
+            Err(error) => {
+                let problem =
+                    Problem::error("digest", format!("cannot read the files of the skill: {error}"));
+                // Files that come and go are no reason to lose a skill that worked.
+                if let Some(copy) = self.earlier(root, found).cloned() {
+                    self.report.warn(&own, Some(&definition.key), &problem);
+                    return self.keep(root, copy, manifests);
+                }
+                return self.cannot_build(&own, &definition, &problem);
+            }
+        };
+        let earlier = self.earlier(root, found).map(|copy| &copy.definition);
+        let definition = match earlier {
+            Some(earlier) if **earlier == definition => Arc::clone(earlier),
+            _ => Arc::new(definition),
+        };
+        self.copies.push(Copy {
+            definition,
+            scope: root.source.scope.clone(),
+            layer: root.source.layer,
+            root: root.canonical.clone(),
+            directory: found.directory.clone(),
+            manifest: own,
+            entry,
+            digest: digested.digest,
+            partial: digested.partial,
+            verdicts: Vec::new(),
+            shadowed_by: None,
+            stamp: Stamp { manifests, entry: entry_stamp },
+            recipe: Recipe { entry: entry_text, roots: Arc::clone(&self.allowed), ignore },
+        });
+    }
+
+    fn cannot_build(&mut self, path: &Path, definition: &Definition, problem: &Problem) {
+        let line = format!("build \"{}\": {}", definition.name, in_one_line(std::slice::from_ref(problem)));
+        self.report.log(Level::Warn, path, OUTCOME, line, String::new());
+        self.report.diagnose(path, Some(&definition.key), problem);
+    }
+
+    /// The copy that the last load found in the same place.
+    fn earlier(&self, root: &Root<'_>, found: &Found) -> Option<&Copy> {
+        let copies = &self.previous?.copies;
+        copies
+            .iter()
+            .find(|copy| copy.directory == found.directory && copy.scope == root.source.scope)
+            .map(|copy| &**copy)
+    }
+
+    /// Reports a file that gives no skill, and keeps the version from before a write that is not finished.
+    fn refuse(
+        &mut self,
+        root: &Root<'_>,
+        found: &Found,
+        path: &Path,
+        refusal: &Refusal,
+        stamps: Vec<(PathBuf, FileStamp)>,
+    ) {
+        let line = format!("parse {}: {}", shown_path(path), in_one_line(&refusal.problems));
+        let kept = if refusal.half_written { self.earlier(root, found).cloned() } else { None };
+        let key = refusal.key.clone().or_else(|| kept.as_ref().map(|copy| copy.definition.key.clone()));
+        for problem in &refusal.problems {
+            let mut problem = problem.clone();
+            if kept.is_some() && problem.severity == Severity::Error {
+                problem.message.push_str("; the version read before stays in use");
+            }
+            self.report.diagnose(path, key.as_ref(), &problem);
+        }
+        match kept {
+            None => self.report.log(Level::Warn, path, OUTCOME, line, String::new()),
+            Some(copy) => {
+                // Its own topic: the manifest stays registered.
+                self.report.log(Level::Warn, path, "kept", line, String::new());
+                self.keep(root, copy, stamps);
+            }
+        }
+    }
+
+    /// Keeps a copy of the last load beside files as they are now. A start compares with those, so that it goes
+    /// on; should the entry change as well, starts are refused until the files can be read.
+    fn keep(&mut self, root: &Root<'_>, mut copy: Copy, stamps: Vec<(PathBuf, FileStamp)>) {
+        for (path, stamp) in stamps {
+            match copy.stamp.manifests.iter_mut().find(|(known, _)| *known == path) {
+                Some((_, known)) => *known = stamp,
+                None => copy.stamp.manifests.push((path, stamp)),
+            }
+        }
+        copy.shadowed_by = None;
+        copy.root.clone_from(&root.canonical);
+        self.copies.push(copy);
+    }
+}
+
+fn executable(
+    manifest: &Manifest,
+    path: &Path,
+    document: Option<Result<Arc<Document>, (PathBuf, Refusal)>>,
+) -> Read {
+    let gating = &manifest.gating;
+    let mut warnings: Vec<(PathBuf, Problem)> = manifest
+        .warnings
+        .iter()
+        .chain(&gating.warnings)
+        .map(|problem| (path.to_owned(), problem.clone()))
+        .collect();
+    let mut definition = Definition {
+        key: manifest.key.clone(),
+        name: manifest.name.clone(),
+        kind: Kind::Executable,
+        description: manifest.description.clone(),
+        schema: manifest.schema.clone(),
+        output_schema: manifest.output_schema.clone(),
+        class: manifest.class,
+        class_source: manifest.class_source,
+        category: manifest.category.clone(),
+        timeout: manifest.timeout,
+        env_allow: manifest.env_allow.clone(),
+        requirements: gating.blocks.clone(),
+        broken_requirements: gating.broken.clone(),
+        idempotent: manifest.idempotent,
+        sensitive: manifest.sensitive.clone(),
+        max_concurrency: manifest.max_concurrency,
+        version: manifest.version.clone(),
+        when_to_use: String::new(),
+        activation: String::new(),
+        hidden_from_prompts: false,
+        instructions: String::new(),
+    };
+    match document {
+        None => definition.instructions = instructions::generate(manifest),
+        Some(Ok(document)) => {
+            let path = path.with_file_name(frontmatter::NAME);
+            add_document(&mut definition, &document);
+            let found = document.warnings.iter().chain(&document.gating.warnings);
+            warnings.extend(found.map(|problem| (path.clone(), problem.clone())));
+            let other = document
+                .name
+                .as_deref()
+                .filter(|name| SkillKey::normalise(name).map_or(true, |key| key != definition.key));
+            if let Some(other) = other {
+                let message = format!(
+                    "name {:?} is not used: the skill is named {:?} by {}",
+                    crate::report::shown(other),
+                    definition.name,
+                    manifest::NAME
+                );
+                warnings.push((path, Problem::warning("name", message)));
+            }
+        }
+        // The conditions may be in what could not be read.
+        Some(Err((path, refusal))) => {
+            definition.instructions = instructions::generate(manifest);
+            // A definition says nothing of the host, such as where a file lies.
+            let reason = match refusal.problems.iter().any(|problem| problem.rule == "file") {
+                true => "the file cannot be read".to_owned(),
+                false => in_one_line(&refusal.problems),
+            };
+            definition.broken_requirements.get_or_insert(format!("{}: {reason}", frontmatter::NAME));
+            warnings.extend(
+                refusal
+                    .problems
+                    .into_iter()
+                    .map(|problem| (path.clone(), Problem { severity: Severity::Warning, ..problem })),
+            );
+        }
+    }
+    if let Some(reason) = &gating.broken {
+        warnings.push((path.to_owned(), Problem::warning("metadata", reason)));
+    }
+    Read { definition, entry: manifest.entry.clone(), ignore: manifest.digest_ignore.clone(), warnings }
+}
+
+/// What a document adds to a skill that a manifest names.
+fn add_document(definition: &mut Definition, document: &Document) {
+    definition.requirements.extend(document.gating.blocks.iter().cloned());
+    if let Some(reason) = &document.gating.broken {
+        definition.broken_requirements.get_or_insert(format!("{}: {reason}", frontmatter::NAME));
+    }
+    if definition.version.is_empty() {
+        definition.version.clone_from(&document.version);
+    }
+    definition.when_to_use.clone_from(&document.when_to_use);
+    definition.activation.clone_from(&document.activation);
+    definition.hidden_from_prompts = document.hidden_from_prompts;
+    definition.instructions.clone_from(&document.text);
+}
+
+fn instructions_only(
+    document: &Document,
+    path: &Path,
+    directory: &str,
+    compat: Compat,
+) -> Result<Read, Refusal> {
+    let (key, name, description) = document.identity(directory, compat)?;
+    let mut definition = Definition {
+        key,
+        name,
+        kind: Kind::Instructions,
+        description,
+        schema: String::new(),
+        output_schema: None,
+        class: Class::Safe,
+        class_source: ClassSource::Defaulted,
+        category: "external".to_owned(),
+        timeout: limits::DEFAULT_TIMEOUT,
+        env_allow: Vec::new(),
+        requirements: Vec::new(),
+        broken_requirements: None,
+        idempotent: false,
+        sensitive: Vec::new(),
+        max_concurrency: None,
+        version: String::new(),
+        when_to_use: String::new(),
+        activation: String::new(),
+        hidden_from_prompts: false,
+        instructions: String::new(),
+    };
+    add_document(&mut definition, document);
+    definition.broken_requirements.clone_from(&document.gating.broken);
+    let broken = document.gating.broken.iter().map(|reason| Problem::warning("metadata", reason));
+    let warnings = document
+        .warnings
+        .iter()
+        .chain(&document.gating.warnings)
+        .cloned()
+        .chain(broken)
+        .map(|problem| (path.to_owned(), problem))
+        .collect();
+    Ok(Read { definition, entry: String::new(), ignore: Ignore::default(), warnings })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! The gate vocabulary of `metadata`: `os` and `requires`, bare or under the name of a vendor.
+//!
+//! What cannot be understood is never taken for "no condition": it makes the skill ineligible, with the reason.
+
+use serde_json::{Map, Value};
+use weft_core::{json, skill::Requirements};
+
+use crate::{
+    frontmatter,
+    report::{Problem, shown},
+};
+
+/// The conditions found in the `metadata` of one file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Gating {
+    /// One for each block that has conditions; all must hold.
+    pub(crate) blocks: Vec<Requirements>,
+    /// Why some of it could not be read.
+    pub(crate) broken: Option<String>,
+    /// What is odd about it.
+    pub(crate) warnings: Vec<Problem>,
+}
+
+/// Names under which vendors put their block. The last two are what the second was called before.
+const VENDORS: [&str; 4] = ["ongrid", "openclaw", "clawdbot", "clawdis"];
+/// Members of a block that gates read.
+const BLOCK: [&str; 2] = ["os", "requires"];
+const REQUIRES: [&str; 4] = ["bins", "anyBins", "env", "config"];
+/// Deepest wrapping of JSON text in JSON text that is read.
+const MAX_WRAPPING: usize = 3;
+
+/// Reads a `metadata` value: a map, or the text of one.
+pub(crate) fn read(metadata: &Value) -> Gating {
+    let mut gating = Gating::default();
+    if let Err(reason) = read_metadata(metadata, &mut gating) {
+        gating.broken = Some(reason);
+    }
+    gating
+}
+
+fn read_metadata(metadata: &Value, gating: &mut Gating) -> Result<(), String> {
+    let Some(map) = as_map(metadata, "metadata", 0)? else { return Ok(()) };
+    refuse_other_case(&map, &VENDORS, "metadata")?;
+    read_block(&map, "metadata", gating)?;
+    for vendor in VENDORS {
+        let place = format!("metadata.{vendor}");
+        let Some(value) = map.get(vendor) else { continue };
+        if let Some(block) = as_map(value, &place, 0)? {
+            read_block(&block, &place, gating)?;
+        }
+    }
+    Ok(())
+}
+
+/// The map that a value is, or whose text it is. `None` when there is nothing.
+fn as_map(value: &Value, place: &str, wrapping: usize) -> Result<Option<Map<String, Value>>, String> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Object(map) => Ok(Some(map.clone())),
+        Value::String(text) if text.trim().is_empty() => Ok(None),
+        Value::String(text) if wrapping < MAX_WRAPPING => {
+            let value = json::parse(text.as_bytes())
+                .or_else(|error| frontmatter::parse_flow(text).ok_or(error))
+                .map_err(|error| {
+                    format!("{place} is neither a map nor the text of one: {}", error.message)
+                })?;
+            as_map(&value, place, wrapping + 1)
+        }
+        _ => Err(format!("{place} is neither a map nor the text of one")),
+    }
+}
+
+fn read_block(block: &Map<String, Value>, place: &str, gating: &mut Gating) -> Result<(), String> {
+    refuse_other_case(block, &BLOCK, place)?;
+    let mut found = Requirements {
+        os: list(block.get("os"), &format!("{place}.os"))?.iter().map(|os| os_name(os)).collect(),
+        ..Requirements::default()
+    };
+    for os in &found.os {
+        if !matches!(os.as_str(), "linux" | "darwin" | "win32") {
+            gating.warnings.push(Problem::warning(
+                "os",
+                format!("{place}.os: {:?} is not one of linux, darwin, win32 and matches no host", shown(os)),
+            ));
+        }
+    }
+    match block.get("requires") {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(requires)) => {
+            let place = format!("{place}.requires");
+            refuse_other_case(requires, &REQUIRES, &place)?;
+            found.bins = list(requires.get("bins"), &format!("{place}.bins"))?;
+            found.any_bins = list(requires.get("anyBins"), &format!("{place}.anyBins"))?;
+            found.env = list(requires.get("env"), &format!("{place}.env"))?;
+            found.config = list(requires.get("config"), &format!("{place}.config"))?;
+            for name in requires.keys().filter(|name| !REQUIRES.contains(&name.as_str())) {
+                gating.warnings.push(Problem::warning(
+                    "metadata",
+                    format!("{place}: unknown condition {:?} is not checked", shown(name)),
+                ));
+            }
+        }
+        Some(_) => return Err(format!("{place}.requires is not a map")),
+    }
+    if found != Requirements::default() {
+        gating.blocks.push(found);
+    }
+    Ok(())
+}
+
+/// A member that differs from a known one by case only would be a condition that nobody checks.
+fn refuse_other_case(map: &Map<String, Value>, known: &[&str], place: &str) -> Result<(), String> {
+    for name in map.keys() {
+        if let Some(meant) = known.iter().find(|known| **known != name && same_but_for_case(name, known)) {
+            return Err(format!("{place}: {:?} differs from {meant:?} by case only", shown(name)));
+        }
+    }
+    Ok(())
+}
+
+/// Whether two names are the same for a parser that ignores case, as some do for all of Unicode.
+pub(crate) fn same_but_for_case(name: &str, known: &str) -> bool {
+    name.to_lowercase().replace('ſ', "s") == known.to_lowercase()
+}
+
+/// A list, or one string with commas between the items. Blank items are left out.
+fn list(value: Option<&Value>, place: &str) -> Result<Vec<String>, String> {
+    let items: Vec<&str> = match value {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::String(text)) => text.split(',').collect(),
+        Some(Value::Array(items)) => items
+            .iter()
+            .map(|item| item.as_str().ok_or_else(|| format!("{place}: an item is not a string")))
+            .collect::<Result<_, _>>()?,
+        Some(_) => return Err(format!("{place} is neither a list nor a string")),
+    };
+    Ok(items.into_iter().map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect())
+}
+
+fn os_name(name: &str) -> String {
+    match name.to_ascii_lowercase().as_str() {
+        "macos" | "osx" => "darwin".to_owned(),
+        "windows" => "win32".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn expected() -> Vec<Requirements> {
+        vec![Requirements {
+            os: vec!["linux".into()],
+            bins: vec!["uv".into()],
+            any_bins: vec!["a".into(), "b".into()],
+            env: vec!["KEY".into()],
+            config: vec!["browser.enabled".into()],
+        }]
+    }
+
+    #[test]
+    fn a_block_reads_the_same_as_a_map_as_json_text_and_as_loose_json_text() {
+        let block = json!({"os": ["linux"], "requires":
+            {"bins": ["uv"], "anyBins": ["a", "b"], "env": ["KEY"], "config": ["browser.enabled"]}});
+        let loose = "{ openclaw: { os: 'linux', requires: { bins: [uv,], anyBins: [\"a\", b], env: [KEY], \
+                     config: [browser.enabled], }, }, }";
+        for metadata in [
+            block.clone(),
+            json!({"openclaw": block}),
+            json!({"ongrid": block}),
+            json!({"openclaw": block.to_string()}),
+            json!(json!({"openclaw": block}).to_string()),
+            json!(loose),
+        ] {
+            let gating = read(&metadata);
+            assert_eq!(gating.broken, None, "{metadata}");
+            assert_eq!(gating.blocks, expected(), "{metadata}");
+        }
+    }
+
+    #[test]
+    fn every_block_counts() {
+        let gating = read(
+            &json!({"os": "linux", "openclaw": {"requires": {"bins": "a, b"}}, "ongrid": {"scope": "x"}}),
+        );
+        assert_eq!(gating.blocks.len(), 2);
+        assert_eq!(gating.blocks[1].bins, ["a", "b"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_broken_and_never_no_condition() {
+        for metadata in [
+            json!("{ not: [closed"),
+            json!("just words"),
+            json!(5),
+            json!([]),
+            json!({"openclaw": 5}),
+            json!({"openclaw": "{"}),
+            json!({"requires": ["bins"]}),
+            json!({"requires": {"bins": {"a": 1}}}),
+            json!({"requires": {"bins": ["a", 5]}}),
+            json!({"requires": {"Bins": ["a"]}}),
+            json!({"requires": {"anybins": ["a"]}}),
+            json!({"OS": ["linux"]}),
+            json!({"OpenClaw": {}}),
+            json!({"os": 5}),
+            json!("{\"os\": [\"linux\"], \"os\": []}"),
+        ] {
+            assert!(read(&metadata).broken.is_some(), "{metadata}");
+        }
+        for metadata in [json!(null), json!(""), json!({}), json!({"author": "x"}), json!({"requires": null})]
+        {
+            assert_eq!(read(&metadata), Gating::default(), "{metadata}");
+        }
+    }
+
+    #[test]
+    fn other_names_of_systems_are_understood_and_unknown_ones_match_nothing_with_a_warning() {
+        let gating = read(&json!({"os": ["macos", "OSX", "windows", "Linux", "beos"]}));
+        assert_eq!(gating.blocks[0].os, ["darwin", "darwin", "win32", "linux", "beos"]);
+        assert_eq!(gating.warnings.len(), 1);
+        assert!(gating.warnings[0].message.contains("beos"));
+    }
+
+    #[test]
+    fn unknown_conditions_are_named() {
+        let gating = read(&json!({"requires": {"bin": ["a"]}}));
+        assert!(gating.warnings[0].message.contains("\"bin\""));
+    }
+}
