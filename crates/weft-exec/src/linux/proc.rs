@@ -1,0 +1,165 @@
+//! Reading `/proc`: who our children are, and who carries a tag.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::io::{Errno, pread};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::clone;
+use super::tag::Tag;
+
+/// How often the list of children is read until two looks agree; then the caller has to come back.
+const LIST_TRIES: usize = 8;
+
+/// One line of `/proc/PID/stat`, as much as is needed here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) state: u8,
+    pub(crate) parent: u32,
+    pub(crate) group: u32,
+    /// Clock ticks since boot; with the pid it names a process for good.
+    pub(crate) start: u64,
+}
+
+impl Stat {
+    pub(crate) fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+/// The state of a process, or `None` when there is none of that pid.
+pub(crate) fn stat(pid: u32) -> Option<Stat> {
+    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse_stat(line: &[u8]) -> Option<Stat> {
+    // The name, in parentheses, may itself hold spaces and parentheses; the last one closes it.
+    let name_end = line.iter().rposition(|&b| b == b')')?;
+    let mut fields = std::str::from_utf8(line.get(name_end + 2..)?).ok()?.split_ascii_whitespace();
+    let state = *fields.next()?.as_bytes().first()?;
+    let parent = fields.next()?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    let start = fields.nth(16)?.parse().ok()?;
+    Some(Stat { state, parent, group, start })
+}
+
+/// The tag a process carries (or just its RLIMIT_RTTIME), dead or alive.
+pub(crate) fn tag(pid: u32) -> Option<Tag> {
+    match clone::rttime_limit(Some(pid)) {
+        Ok(tag) => Some(tag),
+        // Of another user, which a setuid program among the descendants can be. This file is open to
+        // everyone.
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+            let line = limits.lines().find(|line| line.starts_with("Max realtime timeout"))?;
+            line.split_ascii_whitespace().nth(4)?.parse().ok()
+        }
+        Err(_) => None,
+    }
+}
+
+/// Every pid there is.
+pub(crate) fn all() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The children of this process's main thread, which is where the kernel hangs orphans when we are the
+/// sub-reaper.
+///
+/// Leaders are not among them: they belong to the slot thread that started them. (Only a process whose main
+/// thread has exited gets its orphans elsewhere; no weft program does that.)
+#[derive(Debug)]
+pub(crate) struct Orphans {
+    children: File,
+}
+
+impl Orphans {
+    pub(crate) fn open() -> io::Result<Orphans> {
+        let pid = std::process::id();
+        Ok(Orphans { children: File::open(format!("/proc/self/task/{pid}/children"))? })
+    }
+
+    /// Usually empty, and then this is a single small read.
+    fn list(&self) -> Vec<u32> {
+        let mut text = Vec::new();
+        let mut buffer = [0_u8; 1024];
+        loop {
+            match pread(self.children.as_fd(), &mut buffer[..], text.len() as u64) {
+                Ok(0) => break,
+                Ok(n) => text.extend_from_slice(&buffer[..n]),
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        let text = String::from_utf8_lossy(&text);
+        text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    }
+
+    /// Reaps the orphans of one tree that have ended and says whether one still lives.
+    ///
+    /// When none lives, and the leader has ended, the tree is gone: every living descendant has a chain of
+    /// living parents that ends here, and it begins with an orphan.
+    pub(crate) fn reap(&self, tag: Tag, leader: u32) -> bool {
+        let mut before = None;
+        for _ in 0..LIST_TRIES {
+            let list = self.list();
+            let (mut reaped, mut alive) = (false, false);
+            for &pid in &list {
+                if !belongs(pid, tag, leader) {
+                    continue;
+                }
+                if reap_orphan(pid) { reaped = true } else { alive = true }
+            }
+            if alive || list.is_empty() {
+                return alive;
+            }
+            // An orphan that ended handed its own children on to us, so look again. Also when another child
+            // of ours may have been reaped during the look: the kernel then leaves out some that are still
+            // there.
+            if !reaped && before.as_ref() == Some(&list) {
+                return false;
+            }
+            before = Some(list);
+        }
+        true
+    }
+}
+
+fn belongs(pid: u32, wanted: Tag, leader: u32) -> bool {
+    tag(pid) == Some(wanted) || stat(pid).is_some_and(|stat| stat.group == leader)
+}
+
+/// True when the orphan has ended and is out of the process table.
+pub(super) fn reap_orphan(pid: u32) -> bool {
+    let Some(pid) = Pid::from_raw(pid as i32) else { return false };
+    loop {
+        match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+            Ok(None) => return false,
+            Ok(Some(_)) => return true,
+            Err(Errno::INTR) => {}
+            // Not our child any more: another slot looked at the same moment.
+            Err(_) => return true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_is_read_past_a_hostile_name() {
+        let line = b"42 (a) R 7 (b) S 17 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 998877 1 2";
+        assert_eq!(parse_stat(line), Some(Stat { state: b'S', parent: 17, group: 42, start: 998_877 }));
+    }
+
+    #[test]
+    fn stat_of_this_process_is_found() {
+        let stat = stat(std::process::id()).unwrap();
+        assert!(!stat.is_dead());
+        assert_eq!(stat.parent, std::os::unix::process::parent_id());
+    }
+}
