@@ -1,0 +1,176 @@
+//! Whether a request becomes an invocation. Everything a caller can be refused for is checked here, once.
+
+use std::{sync::Arc, time::Duration};
+
+use weft_core::{
+    args::{Args, ArgsError},
+    catalog::{Catalog, Skill},
+    ids::{Digest, NodeId},
+    invocation::Request,
+    policy::{Decision, Evidence, PermissionMode, decide},
+    refusal::Refusal,
+    schema::Violation,
+    skill::{Class, ClassSource},
+};
+
+use crate::{
+    catalog::Keeper,
+    nodes::Nodes,
+    router::{self, Wish},
+};
+
+/// What an admitted request may do.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) class: Class,
+    pub(crate) idempotent: bool,
+    /// The longest run: the shorter of what the manifest and the caller say.
+    pub(crate) budget: Duration,
+    pub(crate) mode: PermissionMode,
+    pub(crate) evidence: Evidence,
+}
+
+/// Where an invocation goes next.
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    pub(crate) node: NodeId,
+    pub(crate) digest: Digest,
+}
+
+/// What the checks ask.
+pub(crate) struct Admission<'a> {
+    pub(crate) catalog: &'a Keeper,
+    pub(crate) nodes: &'a Nodes,
+    pub(crate) evidence: Evidence,
+}
+
+impl Admission<'_> {
+    /// Checks a request against the catalog, its skill's schema and the policy, and routes it.
+    pub(crate) fn admit(&self, request: &Request) -> Result<(Plan, Route), Refusal> {
+        let catalog = self.catalog.current();
+        let skill = find(&catalog, request)?;
+        let wish = Wish { target: &request.target, pinned: request.pinned };
+        let args = Args::parse(request.args.clone()).map_err(|error| args_refused(request, &error))?;
+        let candidates = router::candidates(skill, wish, |node| self.nodes.view(node));
+        let Some(candidate) = router::choose(&candidates) else {
+            return Err(router::refusal(skill, &self.nodes.views(), wish));
+        };
+        let variant = candidate.variant;
+        let compiled = self
+            .catalog
+            .compiled(variant)
+            .ok_or_else(|| Refusal::Internal("a variant without its definition".into()))?;
+        if let Err(violations) = args.validate(&compiled.schema) {
+            let fits_another = skill.schema_conflict
+                && skill
+                    .variants
+                    .iter()
+                    .filter_map(|other| self.catalog.compiled(other))
+                    .any(|other| !Arc::ptr_eq(&other, &compiled) && args.validate(&other.schema).is_ok());
+            return Err(if fits_another && request.pinned.is_none() {
+                Refusal::SchemaConflict { skill: skill.key.clone() }
+            } else {
+                Refusal::ArgsInvalid { skill: skill.key.clone(), violations }
+            });
+        }
+        let definition = &compiled.definition;
+        let plan = Plan {
+            class: self.catalog.class_of(skill, variant),
+            idempotent: definition.idempotent,
+            budget: request.budget.map_or(definition.timeout, |budget| budget.min(definition.timeout)),
+            mode: PermissionMode::default(),
+            evidence: self.evidence,
+        };
+        self.judge(request, &plan)?;
+        Ok((plan, Route { node: candidate.node, digest: variant.digest }))
+    }
+
+    fn judge(&self, request: &Request, plan: &Plan) -> Result<(), Refusal> {
+        match decide(plan.class, plan.mode, plan.evidence) {
+            Decision::Allow => {}
+            decision @ (Decision::NeedsConfirmation | Decision::NeedsTwoSignatures | Decision::Deny) => {
+                return Err(Refusal::PolicyDenied {
+                    skill: request.skill.clone(),
+                    class: plan.class,
+                    reason: denial(decision, plan.mode),
+                });
+            }
+        }
+        if plan.class > Class::Safe && request.request_id.is_none() {
+            return Err(Refusal::RequestInvalid {
+                field: "request_id".into(),
+                message: format!(
+                    "is required for {} skills, so that a retry does not run {} twice",
+                    plan.class, request.skill
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// Another way for an invocation that was admitted: some candidate, but none of `avoid`.
+    pub(crate) fn reroute(&self, request: &Request, digest: Digest, avoid: &[NodeId]) -> Option<Route> {
+        let catalog = self.catalog.current();
+        let skill = catalog.skills.get(&request.skill)?;
+        // What was admitted is what may run: the same files, whose args and class were judged.
+        let wish = Wish { target: &request.target, pinned: Some(digest) };
+        let mut candidates = router::candidates(skill, wish, |node| self.nodes.view(node));
+        candidates.retain(|candidate| !avoid.contains(&candidate.node));
+        router::choose(&candidates)
+            .map(|candidate| Route { node: candidate.node, digest: candidate.variant.digest })
+    }
+
+    /// What the policy says of a skill, for people.
+    pub(crate) fn explain_policy(&self, skill: &Skill) -> String {
+        let shown = skill.shown();
+        let class = self.catalog.class_of(skill, shown);
+        let source = match (class == shown.definition.class, shown.definition.class_source) {
+            (true, ClassSource::Declared) => String::new(),
+            (true, ClassSource::Defaulted) => " (assumed: the manifest names no class)".into(),
+            (false, _) => format!(
+                " (first accepted here; the manifest now says {}, which a node cannot lower by itself)",
+                shown.definition.class
+            ),
+        };
+        let mode = PermissionMode::default();
+        let verdict = match decide(class, mode, self.evidence) {
+            Decision::Allow if class > Class::Safe => {
+                "may run unconfirmed because the coordinator was started with --allow".into()
+            }
+            Decision::Allow => "may run".into(),
+            decision @ (Decision::NeedsConfirmation | Decision::NeedsTwoSignatures | Decision::Deny) => {
+                format!("may not run: {}", denial(decision, mode))
+            }
+        };
+        format!("class {class}{source}: {verdict}")
+    }
+}
+
+/// The skill that a request means.
+fn find<'a>(catalog: &'a Catalog, request: &Request) -> Result<&'a Skill, Refusal> {
+    match (catalog.skills.get(&request.skill), catalog.invalid.get(&request.skill)) {
+        (Some(skill), _) => Ok(skill),
+        (None, Some(diagnostics)) => {
+            Err(Refusal::SkillInvalid { skill: request.skill.clone(), diagnostics: diagnostics.clone() })
+        }
+        (None, None) => Err(Refusal::SkillNotFound { skill: request.skill.to_string() }),
+    }
+}
+
+fn args_refused(request: &Request, error: &ArgsError) -> Refusal {
+    let violation = Violation { pointer: String::new(), message: error.to_string() };
+    Refusal::ArgsInvalid { skill: request.skill.clone(), violations: vec![violation] }
+}
+
+fn denial(decision: Decision, mode: PermissionMode) -> String {
+    let why = match decision {
+        Decision::NeedsConfirmation => "a person would have to confirm it",
+        Decision::NeedsTwoSignatures => "two people would have to sign it",
+        Decision::Deny | Decision::Allow => "the permission mode does not include it",
+    };
+    format!(
+        "{why} (permission mode {}); the operator can start the coordinator with --allow mutating or \
+         --allow dangerous",
+        mode.as_str()
+    )
+}

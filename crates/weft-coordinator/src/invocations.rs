@@ -1,0 +1,415 @@
+//! Every invocation that has not ended, and what happens to it.
+//!
+//! The owner of an invocation alone writes its events; here that is this coordinator. Each invocation has a lock
+//! of its own; nothing is awaited under it. Whatever is told to a node was recorded before.
+
+mod live;
+mod lost;
+mod report;
+
+use std::{collections::HashMap, sync::Arc};
+
+use dashmap::DashMap;
+use jiff::Timestamp;
+use tokio::time::Instant;
+use weft_core::{
+    event::EventKind,
+    ids::{InvocationId, NodeId},
+    invocation::{Invocation, Request, State, Trigger},
+    outcome::{Final, Outcome},
+    policy::Evidence,
+    refusal::Refusal,
+    trace::TraceContext,
+};
+use weft_proto::{
+    convert::{authorisation_to_wire, duration_to_wire, timestamp_to_wire},
+    link::{self, connect_response::Message},
+    v1,
+};
+use weft_store::{Created, Filter, Page, Store, StoreError};
+
+use self::live::{Attempt, Inner, Live};
+use crate::{
+    admission::{Admission, Plan, Route},
+    catalog::Keeper,
+    config::Config,
+    nodes::Nodes,
+};
+
+/// See the module.
+pub(crate) struct Invocations {
+    store: Arc<dyn Store>,
+    nodes: Arc<Nodes>,
+    catalog: Arc<Keeper>,
+    config: Config,
+    /// What has not ended, and what ended as `UNKNOWN` and may still be resolved.
+    live: DashMap<InvocationId, Arc<Live>>,
+}
+
+/// A dispatch that is recorded and has not left.
+struct Prepared {
+    live: Arc<Live>,
+    attempt: u32,
+    recorded: weft_store::Recorded,
+}
+
+impl Invocations {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        nodes: Arc<Nodes>,
+        catalog: Arc<Keeper>,
+        config: Config,
+    ) -> Self {
+        Self { store, nodes, catalog, config, live: DashMap::new() }
+    }
+
+    pub(crate) fn admission(&self) -> Admission<'_> {
+        Admission {
+            catalog: &self.catalog,
+            nodes: &self.nodes,
+            evidence: Evidence {
+                operator_allows: self.config.allow.map(|allowed| allowed.0),
+                ..Evidence::default()
+            },
+        }
+    }
+
+    /// How many have not ended.
+    pub(crate) fn active(&self) -> usize {
+        self.live.iter().filter(|live| !live.inner().invocation.state.is_finished()).count()
+    }
+
+    /// Makes a request an invocation, or finds the one that its request id stands for.
+    pub(crate) async fn create(
+        &self,
+        request: Request,
+        trace: Option<TraceContext>,
+    ) -> Result<Invocation, Refusal> {
+        if let Some(request_id) = &request.request_id {
+            let known = self.store.find_request(&request.caller, request_id).await.map_err(internal)?;
+            if let Some(known) = known {
+                return same_request(known, &request);
+            }
+        }
+        let (plan, route) = self.admission().admit(&request)?;
+        let invocation = Invocation {
+            id: InvocationId::generate(),
+            class: plan.class,
+            state: State::Routing,
+            node: None,
+            digest: None,
+            attempts: 0,
+            created: Timestamp::now(),
+            finished: None,
+            last_sequence: 0,
+            request,
+        };
+        let live = Arc::new(Live::new(invocation, plan, trace));
+        let (snapshot, recorded) = {
+            let mut inner = live.inner();
+            let skill = inner.invocation.request.skill.clone();
+            let class = inner.invocation.class;
+            inner.step(Trigger::Ready);
+            inner.assign(&self.nodes, route).ok_or_else(node_left)?;
+            let dispatched = inner.dispatched_event();
+            let events = inner.number([EventKind::Admitted { skill, class }, dispatched]);
+            let created = self.store.create(&inner.invocation, events).map_err(store_full)?;
+            match created {
+                (Created::New, recorded) => (inner.invocation.clone(), recorded),
+                (Created::Existing(known), _) => return same_request(*known, &inner.invocation.request),
+            }
+        };
+        self.live.insert(snapshot.id, live.clone());
+        tracing::debug!(weft.invocation.id = %snapshot.id, weft.skill = %snapshot.request.skill, "invocation admitted");
+        let attempt = snapshot.attempts;
+        self.send_all(vec![Prepared { live, attempt, recorded }]).await;
+        Ok(snapshot)
+    }
+
+    /// Chooses a node for a queued invocation and records that. `None` when there is none now.
+    fn prepare(&self, live: &Arc<Live>, inner: &mut Inner) -> Option<Prepared> {
+        let digest = inner.invocation.digest?;
+        let route = self.admission().reroute(&inner.invocation.request, digest, &inner.avoid)?;
+        inner.assign(&self.nodes, route)?;
+        let dispatched = inner.dispatched_event();
+        let recorded = self.record(inner, [dispatched])?;
+        Some(Prepared { live: live.clone(), attempt: inner.invocation.attempts, recorded })
+    }
+
+    /// Sends dispatches once they are recorded. One that no longer fits its node goes back and is tried again.
+    async fn send_all(&self, mut prepared: Vec<Prepared>) {
+        while let Some(Prepared { live, attempt, recorded }) = prepared.pop() {
+            // A safe skill may run again, so its intent need not be on disk before it leaves.
+            if live.class > weft_core::skill::Class::Safe && recorded.await.is_err() {
+                let mut inner = live.inner();
+                self.finish(
+                    &mut inner,
+                    Final::without_run(Outcome::NotStarted, "cannot record the dispatch"),
+                );
+                continue;
+            }
+            let mut inner = live.inner();
+            if inner.invocation.state != (State::Dispatched { attempt }) {
+                continue;
+            }
+            let Some(message) = self.dispatch_message(&inner) else { continue };
+            let Some(current) = inner.attempt.as_mut() else { continue };
+            if self.nodes.send(&current.node, Message::Dispatch(message)) {
+                current.sent = true;
+                continue;
+            }
+            // It never left, so another node may have it.
+            let node = current.node.clone();
+            if let Some(again) =
+                self.requeue(&live, &mut inner, Some(node), "its node left before the dispatch did")
+            {
+                prepared.push(again);
+            }
+        }
+    }
+
+    fn dispatch_message(&self, inner: &Inner) -> Option<link::Dispatch> {
+        let attempt = inner.attempt.as_ref()?;
+        let Plan { class, budget, mode, evidence, .. } = inner.plan;
+        let request = &inner.invocation.request;
+        let wait = self.config.timings.queue_wait;
+        Some(link::Dispatch {
+            invocation_id: inner.invocation.id.to_string(),
+            attempt: inner.invocation.attempts,
+            session_epoch: attempt.epoch,
+            skill: request.skill.to_string(),
+            digest: bytes::Bytes::copy_from_slice(attempt.digest.as_bytes()),
+            pinned: request.pinned.is_some(),
+            agent: request.agent.as_ref().map(ToString::to_string).unwrap_or_default(),
+            args: request.args.clone(),
+            class: v1::SkillClass::from(class).into(),
+            authorisation: Some(authorisation_to_wire(mode, evidence)),
+            budget: Some(duration_to_wire(budget)),
+            queue_wait: Some(duration_to_wire(wait)),
+            expire_time: Some(timestamp_to_wire(Timestamp::now() + wait)),
+            trace: inner.trace.as_ref().map(|trace| link::TraceContext {
+                traceparent: trace.traceparent().to_owned(),
+                tracestate: trace.tracestate().to_owned(),
+            }),
+        })
+    }
+
+    /// Voids the current attempt and looks for another node. What finds none ends here as `NOT_STARTED`.
+    fn requeue(
+        &self,
+        live: &Arc<Live>,
+        inner: &mut Inner,
+        avoid: Option<NodeId>,
+        reason: &str,
+    ) -> Option<Prepared> {
+        let attempt = inner.invocation.attempts;
+        if !inner.step(Trigger::Requeue { attempt }) {
+            return None;
+        }
+        inner.attempt = None;
+        inner.avoid.extend(avoid);
+        self.record(inner, [EventKind::Queued { reason: reason.to_owned() }]);
+        let prepared = self.prepare(live, inner);
+        if prepared.is_none() {
+            let mut last =
+                Final::without_run(Outcome::NotStarted, format!("{reason}; no other node can run it"));
+            last.attempt = attempt;
+            self.finish(inner, last);
+        }
+        prepared
+    }
+
+    /// Appends events. Output for which there is no room becomes a gap: told, never hidden.
+    fn record(
+        &self,
+        inner: &mut Inner,
+        kinds: impl IntoIterator<Item = EventKind>,
+    ) -> Option<weft_store::Recorded> {
+        let events = inner.number(kinds);
+        match self.store.append(&inner.invocation, events) {
+            Ok(recorded) => Some(recorded),
+            Err(error) => {
+                tracing::error!(weft.invocation.id = %inner.invocation.id, %error, "cannot record events");
+                None
+            }
+        }
+    }
+
+    /// Ends an invocation.
+    fn finish(&self, inner: &mut Inner, mut last: Final) {
+        let resolves = inner.invocation.state.is_finished();
+        let outcome = last.outcome;
+        if !inner.step(Trigger::Finish { outcome }) {
+            return;
+        }
+        last.resolves = resolves;
+        last.digest = last.digest.or(inner.invocation.digest);
+        last.node = last.node.or_else(|| inner.invocation.node.clone());
+        inner.invocation.finished = Some(Timestamp::now());
+        inner.unknown_at = None;
+        let id = inner.invocation.id;
+        let message = last.message.clone();
+        self.record(inner, [EventKind::Finished(Box::new(last))]);
+        // An attempt that may still tell its end is kept, so that the truth can come late.
+        if outcome == Outcome::Unknown {
+            tracing::warn!(weft.invocation.id = %id, %message, "the outcome of an invocation is unknown");
+            inner.ended_at = Some(Instant::now());
+            if let Some(attempt) = &mut inner.attempt {
+                attempt.place = None;
+            }
+        } else {
+            tracing::debug!(weft.invocation.id = %id, weft.outcome = %outcome, "invocation finished");
+            inner.attempt = None;
+            self.live.remove(&id);
+        }
+    }
+
+    /// Asks for the end of an invocation. One that has ended stays as it is.
+    pub(crate) async fn cancel(&self, id: InvocationId) -> Result<Invocation, Refusal> {
+        if let Some(live) = self.find(id) {
+            self.cancel_live(&live, "the caller cancelled it");
+        }
+        self.get(id).await
+    }
+
+    fn cancel_live(&self, live: &Live, reason: &str) {
+        let mut inner = live.inner();
+        match inner.invocation.state {
+            State::Finished { .. } => {}
+            State::Routing | State::PendingApproval | State::Queued => {
+                self.finish(
+                    &mut inner,
+                    Final::without_run(Outcome::Cancelled, format!("{reason}; never started")),
+                );
+            }
+            State::Dispatched { .. }
+            | State::Accepted { .. }
+            | State::Running { .. }
+            | State::Terminating { .. } => {
+                if inner.attempt.as_ref().is_some_and(|attempt| !attempt.sent) {
+                    let last = Final::without_run(Outcome::Cancelled, format!("{reason}; never started"));
+                    self.finish(&mut inner, last);
+                    return;
+                }
+                inner.step(Trigger::Terminate);
+                inner.cancel_reason = Some(reason.to_owned());
+                // The change of state is recorded without an event: the end itself is the event.
+                self.record(&mut inner, []);
+                self.send_cancel(&inner);
+            }
+        }
+    }
+
+    fn send_cancel(&self, inner: &Inner) {
+        let (Some(attempt), Some(reason)) = (&inner.attempt, &inner.cancel_reason) else { return };
+        // Without a session it is sent when the node is back.
+        self.nodes.send(
+            &attempt.node,
+            Message::Cancel(link::Cancel {
+                invocation_id: inner.invocation.id.to_string(),
+                attempt: inner.invocation.attempts,
+                reason: reason.clone(),
+            }),
+        );
+    }
+
+    /// What is known of an invocation.
+    pub(crate) async fn get(&self, id: InvocationId) -> Result<Invocation, Refusal> {
+        self.store.get(id).await.map_err(|error| match error {
+            StoreError::NotFound | StoreError::Forgotten => {
+                Refusal::InvocationNotFound { invocation: id.to_string() }
+            }
+            StoreError::Full => internal(error),
+        })
+    }
+
+    pub(crate) async fn list(&self, filter: Filter, most: usize) -> Result<Page, Refusal> {
+        self.store.list(filter, most).await.map_err(internal)
+    }
+
+    fn find(&self, id: InvocationId) -> Option<Arc<Live>> {
+        self.live.get(&id).map(|live| live.clone())
+    }
+
+    /// Everything that is live now; each is looked at under its own lock afterwards.
+    fn all(&self) -> Vec<Arc<Live>> {
+        self.live.iter().map(|live| live.clone()).collect()
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Counts a watcher of an invocation as long as the guard lives.
+    pub(crate) fn watched(&self, id: InvocationId) -> Option<live::Watched> {
+        self.find(id).map(live::Watched::new)
+    }
+}
+
+fn same_request(known: Invocation, request: &Request) -> Result<Invocation, Refusal> {
+    if known.request.asks_the_same(request) {
+        return Ok(known);
+    }
+    let request_id = request.request_id.as_ref().map(ToString::to_string).unwrap_or_default();
+    Err(Refusal::RequestIdReused { request_id })
+}
+
+fn internal(error: StoreError) -> Refusal {
+    Refusal::Internal(error.to_string())
+}
+
+fn store_full(error: StoreError) -> Refusal {
+    match error {
+        StoreError::Full => Refusal::Quota {
+            what: "the event log is full of invocations that have not ended".into(),
+            retry_after: std::time::Duration::from_secs(5),
+        },
+        StoreError::NotFound | StoreError::Forgotten => internal(error),
+    }
+}
+
+fn node_left() -> Refusal {
+    Refusal::Quota {
+        what: "the chosen node left at this moment".into(),
+        retry_after: std::time::Duration::from_millis(100),
+    }
+}
+
+/// Attempts that a node says it has, by invocation and attempt.
+pub(crate) type InHand = HashMap<(InvocationId, u32), link::AttemptInHand>;
+
+impl Inner {
+    /// Gives the invocation to a node: the next attempt. `None` when the node has left meanwhile.
+    fn assign(&mut self, nodes: &Nodes, route: Route) -> Option<()> {
+        let view = nodes.view(&route.node)?;
+        let place = nodes.take_place(&route.node)?;
+        let attempt = self.invocation.attempts + 1;
+        if !self.step(Trigger::Dispatch { attempt }) {
+            return None;
+        }
+        self.invocation.attempts = attempt;
+        self.invocation.node = Some(route.node.clone());
+        self.invocation.digest = Some(route.digest);
+        self.attempt = Some(Attempt {
+            node: route.node,
+            digest: route.digest,
+            journal: view.journal,
+            epoch: view.epoch,
+            sequence: 0,
+            sent: false,
+            lost: false,
+            place: Some(place),
+        });
+        Some(())
+    }
+
+    fn dispatched_event(&self) -> EventKind {
+        // Only called right after `assign`.
+        let attempt = self.attempt.as_ref().expect("an attempt was just assigned");
+        EventKind::Dispatched {
+            node: attempt.node.clone(),
+            attempt: self.invocation.attempts,
+            digest: attempt.digest,
+        }
+    }
+}

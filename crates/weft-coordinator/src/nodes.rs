@@ -1,0 +1,394 @@
+//! The nodes that the coordinator knows, and their sessions.
+//!
+//! A node is routable while it has an open session, and listed until its lease ends.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use dashmap::DashMap;
+use jiff::Timestamp;
+use tokio::{sync::mpsc, time::Instant};
+use tonic::Status;
+use weft_core::{
+    ids::{JournalId, NodeId},
+    node::Node,
+};
+use weft_proto::link;
+
+/// Messages that may wait for a node to read them. A node that lets more pile up does not read its link, and its
+/// session is closed.
+const OUTBOX: usize = 4096;
+
+/// Most alarms kept for one node.
+const MAX_ALARMS: usize = 16;
+
+/// What goes to a node.
+pub(crate) type ToNode = Result<link::ConnectResponse, Status>;
+
+/// How a node is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It has an open session and takes work.
+    Connected,
+    /// It has an open session and finishes what it has.
+    Draining,
+    /// Its session is gone, its lease is not over.
+    Disconnected,
+}
+
+/// What routing and listing see of a node.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    pub(crate) node: Arc<Node>,
+    pub(crate) presence: Presence,
+    pub(crate) outstanding: u32,
+    /// Invocations that it takes at once, running and waiting.
+    pub(crate) capacity: u32,
+    pub(crate) epoch: u64,
+    pub(crate) journal: JournalId,
+    pub(crate) connected_at: Timestamp,
+    pub(crate) heard_at: Timestamp,
+    pub(crate) alarms: Vec<String>,
+}
+
+/// The registry of nodes.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    known: DashMap<NodeId, Arc<Entry>>,
+    last_epoch: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    outstanding: AtomicU32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    node: Arc<Node>,
+    journal: JournalId,
+    epoch: u64,
+    queue: u32,
+    outbox: Option<mpsc::Sender<ToNode>>,
+    draining: bool,
+    connected_at: Timestamp,
+    heard: Instant,
+    heard_at: Timestamp,
+    alarms: VecDeque<String>,
+}
+
+/// A hello, checked.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) node: Node,
+    pub(crate) journal: JournalId,
+    pub(crate) previous_epoch: u64,
+    pub(crate) queue: u32,
+}
+
+/// A session that was opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) epoch: u64,
+    /// What to write to the node.
+    pub(crate) inbox: mpsc::Receiver<ToNode>,
+}
+
+/// One invocation that a node has in hand; gives its place back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Entry>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Entry {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that holds this lock can panic half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Nodes {
+    pub(crate) fn new() -> Self {
+        // Epochs grow across restarts without being stored: no coordinator hands out a thousand a second.
+        let start = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
+        Self { known: DashMap::new(), last_epoch: AtomicU64::new(start) }
+    }
+
+    /// Opens a session and supersedes the one before. `stale` is how long a healthy session may be silent;
+    /// `welcome` makes the first message from the session's epoch.
+    pub(crate) fn open(
+        &self,
+        arrival: Arrival,
+        stale: Duration,
+        welcome: impl FnOnce(u64) -> link::Welcome,
+    ) -> Opened {
+        self.last_epoch.fetch_max(arrival.previous_epoch, Ordering::Relaxed);
+        let epoch = self.last_epoch.fetch_add(1, Ordering::Relaxed) + 1;
+        let (outbox, inbox) = mpsc::channel(OUTBOX);
+        // Before anybody else can send in this session. A new channel has room.
+        let _ = outbox.try_send(Ok(link::ConnectResponse {
+            message: Some(link::connect_response::Message::Welcome(welcome(epoch))),
+        }));
+        let id = arrival.node.id.clone();
+        let now = Timestamp::now();
+        let fresh = State {
+            node: Arc::new(arrival.node),
+            journal: arrival.journal,
+            epoch,
+            queue: arrival.queue,
+            outbox: Some(outbox),
+            draining: false,
+            connected_at: now,
+            heard: Instant::now(),
+            heard_at: now,
+            alarms: VecDeque::new(),
+        };
+        match self.known.entry(id) {
+            dashmap::Entry::Vacant(vacant) => {
+                vacant.insert(Arc::new(Entry { outstanding: AtomicU32::new(0), state: Mutex::new(fresh) }));
+            }
+            dashmap::Entry::Occupied(occupied) => {
+                let mut state = occupied.get().state();
+                let mut alarms = std::mem::take(&mut state.alarms);
+                if let Some(old) = state.outbox.take() {
+                    let alive = state.heard.elapsed() < stale;
+                    if alive && state.journal != fresh.journal {
+                        let alarm = format!(
+                            "{now}: a second node with the identity of {} took over; the first one stopped \
+                             taking work. Give each host a state directory of its own",
+                            fresh.node.name
+                        );
+                        tracing::error!(weft.node.id = %fresh.node.id, "{alarm}");
+                        if alarms.len() == MAX_ALARMS {
+                            alarms.pop_front();
+                        }
+                        alarms.push_back(alarm);
+                    }
+                    let _ = old.try_send(Ok(goodbye(
+                        link::goodbye::Reason::Superseded,
+                        "a newer session of the same identity took over",
+                    )));
+                }
+                *state = State { alarms, ..fresh };
+            }
+        }
+        Opened { epoch, inbox }
+    }
+
+    /// Closes a session, unless a newer one has taken its place.
+    pub(crate) fn close(&self, id: &NodeId, epoch: u64) -> bool {
+        let Some(entry) = self.known.get(id) else { return false };
+        let mut state = entry.state();
+        let current = state.epoch == epoch && state.outbox.is_some();
+        if current {
+            state.outbox = None;
+        }
+        current
+    }
+
+    /// Notes that a message came. Returns whether the session is the node's current one.
+    pub(crate) fn heard(&self, id: &NodeId, epoch: u64) -> bool {
+        let Some(entry) = self.known.get(id) else { return false };
+        let mut state = entry.state();
+        let current = state.epoch == epoch;
+        if current {
+            state.heard = Instant::now();
+            state.heard_at = Timestamp::now();
+        }
+        current
+    }
+
+    pub(crate) fn set_draining(&self, id: &NodeId, epoch: u64) {
+        if let Some(entry) = self.known.get(id) {
+            let mut state = entry.state();
+            if state.epoch == epoch {
+                state.draining = true;
+            }
+        }
+    }
+
+    /// Sends a message in the current session. `false` when there is none, or the node does not read.
+    pub(crate) fn send(&self, id: &NodeId, message: link::connect_response::Message) -> bool {
+        let Some(entry) = self.known.get(id) else { return false };
+        let mut state = entry.state();
+        let Some(outbox) = &state.outbox else { return false };
+        let sent = outbox.try_send(Ok(link::ConnectResponse { message: Some(message) }));
+        if sent.is_err() {
+            tracing::warn!(weft.node.id = %id, "the node does not read its link; closing its session");
+            state.outbox = None;
+        }
+        sent.is_ok()
+    }
+
+    /// Takes a place on a node for one invocation.
+    pub(crate) fn take_place(&self, id: &NodeId) -> Option<Place> {
+        let entry = self.known.get(id)?;
+        entry.outstanding.fetch_add(1, Ordering::Relaxed);
+        Some(Place(entry.clone()))
+    }
+
+    pub(crate) fn view(&self, id: &NodeId) -> Option<View> {
+        self.known.get(id).map(|entry| view(&entry))
+    }
+
+    /// Every listed node, by name and id.
+    pub(crate) fn views(&self) -> Vec<View> {
+        let mut views: Vec<_> = self.known.iter().map(|entry| view(&entry)).collect();
+        views.sort_by(|a, b| (&a.node.name, &a.node.id).cmp(&(&b.node.name, &b.node.id)));
+        views
+    }
+
+    /// Removes the nodes whose lease is over and returns them, with the time for which each was silent. A node
+    /// that is silent in an open session loses the session as well.
+    pub(crate) fn end_leases(&self, lease: Duration) -> Vec<(Arc<Node>, Duration)> {
+        let mut lost = Vec::new();
+        self.known.retain(|_, entry| {
+            let state = entry.state();
+            let silent = state.heard.elapsed();
+            if silent > lease {
+                lost.push((state.node.clone(), silent));
+            }
+            silent <= lease
+        });
+        lost
+    }
+
+    /// Extends every lease, after the coordinator itself stood still.
+    pub(crate) fn extend_leases(&self) {
+        let now = Instant::now();
+        for entry in &self.known {
+            entry.state().heard = now;
+        }
+    }
+
+    /// Says goodbye to every node.
+    pub(crate) fn say_goodbye(&self) {
+        for entry in &self.known {
+            if let Some(outbox) = entry.state().outbox.take() {
+                let _ = outbox.try_send(Ok(goodbye(
+                    link::goodbye::Reason::ShuttingDown,
+                    "the coordinator is stopping",
+                )));
+            }
+        }
+    }
+}
+
+fn view(entry: &Entry) -> View {
+    let state = entry.state();
+    View {
+        node: state.node.clone(),
+        presence: match (&state.outbox, state.draining) {
+            (None, _) => Presence::Disconnected,
+            (Some(_), true) => Presence::Draining,
+            (Some(_), false) => Presence::Connected,
+        },
+        outstanding: entry.outstanding.load(Ordering::Relaxed),
+        capacity: state.node.slots.saturating_add(state.queue),
+        epoch: state.epoch,
+        journal: state.journal.clone(),
+        connected_at: state.connected_at,
+        heard_at: state.heard_at,
+        alarms: state.alarms.iter().cloned().collect(),
+    }
+}
+
+/// A last message to a node.
+pub(crate) fn goodbye(reason: link::goodbye::Reason, message: &str) -> link::ConnectResponse {
+    link::ConnectResponse {
+        message: Some(link::connect_response::Message::Goodbye(link::Goodbye {
+            reason: reason.into(),
+            message: message.to_owned(),
+            retry_after: None,
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrival(journal: &str) -> Arrival {
+        Arrival {
+            node: Node {
+                id: "n1".parse().unwrap(),
+                name: "web".into(),
+                os: "linux".into(),
+                arch: "x86_64".into(),
+                version: "0".into(),
+                labels: Default::default(),
+                slots: 4,
+            },
+            journal: journal.parse().unwrap(),
+            previous_epoch: 0,
+            queue: 256,
+        }
+    }
+
+    fn welcome(session_epoch: u64) -> link::Welcome {
+        link::Welcome { session_epoch, ..Default::default() }
+    }
+
+    const STALE: Duration = Duration::from_secs(15);
+
+    #[tokio::test]
+    async fn a_newer_session_supersedes_and_the_end_of_the_old_one_changes_nothing() {
+        let nodes = Nodes::new();
+        let id = "n1".parse().unwrap();
+        let mut first = nodes.open(arrival("j1"), STALE, welcome);
+        let second = nodes.open(arrival("j2"), STALE, welcome);
+        assert!(second.epoch > first.epoch);
+        let welcome = first.inbox.recv().await.unwrap().unwrap();
+        assert!(matches!(welcome.message, Some(link::connect_response::Message::Welcome(_))));
+        let goodbye = first.inbox.recv().await.unwrap().unwrap();
+        assert!(matches!(goodbye.message, Some(link::connect_response::Message::Goodbye(_))));
+        assert!(!nodes.close(&id, first.epoch));
+        assert_eq!(nodes.view(&id).unwrap().presence, Presence::Connected);
+        assert_eq!(nodes.view(&id).unwrap().alarms.len(), 1);
+        assert!(nodes.close(&id, second.epoch));
+        assert_eq!(nodes.view(&id).unwrap().presence, Presence::Disconnected);
+    }
+
+    #[tokio::test]
+    async fn the_same_node_coming_back_raises_no_alarm() {
+        let nodes = Nodes::new();
+        let _first = nodes.open(arrival("j1"), STALE, welcome);
+        let _second = nodes.open(arrival("j1"), STALE, welcome);
+        assert!(nodes.view(&"n1".parse().unwrap()).unwrap().alarms.is_empty());
+    }
+
+    #[tokio::test]
+    async fn epochs_only_grow_also_past_those_of_another_coordinator() {
+        let nodes = Nodes::new();
+        let mut last = u64::MAX - 10;
+        for _ in 0..3 {
+            let opened = nodes.open(Arrival { previous_epoch: last, ..arrival("j") }, STALE, welcome);
+            assert!(opened.epoch > last);
+            last = opened.epoch;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_does_not_read_loses_its_session() {
+        let nodes = Nodes::new();
+        let id = "n1".parse().unwrap();
+        let _opened = nodes.open(arrival("j"), STALE, welcome);
+        let heartbeat = || link::connect_response::Message::Heartbeat(link::Heartbeat::default());
+        for _ in 1..OUTBOX {
+            assert!(nodes.send(&id, heartbeat()));
+        }
+        assert!(!nodes.send(&id, heartbeat()));
+        assert_eq!(nodes.view(&id).unwrap().presence, Presence::Disconnected);
+    }
+}

@@ -1,0 +1,329 @@
+//! Which node runs an invocation, and why another does not. Pure: it sees a catalog and nodes as they are.
+
+use weft_core::{
+    advert::Row,
+    catalog::{Skill, Variant},
+    ids::{Digest, NodeId},
+    node::Target,
+    refusal::{Obstacle, Refusal},
+    skill::Kind,
+};
+
+use crate::nodes::{Presence, View};
+
+/// A node that can take an invocation, and the files it would start.
+#[derive(Debug, Clone)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) node: NodeId,
+    pub(crate) variant: &'a Variant,
+    outstanding: u32,
+}
+
+/// What a caller wants of the node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) pinned: Option<Digest>,
+}
+
+/// Every reason why a node cannot take an invocation of a skill now; none for a candidate.
+pub(crate) fn obstacles(skill: &Skill, view: &View, wish: Wish<'_>) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    let mut add = |kind: &str, reason: String| {
+        found.push(Obstacle {
+            node: view.node.id.clone(),
+            name: view.node.name.clone(),
+            kind: kind.to_owned(),
+            reason,
+        });
+    };
+    match wish.target {
+        Target::Any => {}
+        Target::Node(name) if view.node.is_called(name) => {}
+        Target::Node(name) => add("target", format!("the call names node {name}")),
+        Target::Selector(selector) if selector.matches(&view.node.labels) => {}
+        Target::Selector(selector) => add("target", format!("its labels do not fit {selector}")),
+    }
+    match view.presence {
+        Presence::Connected => {}
+        Presence::Draining => add("draining", "it is draining and takes nothing new".into()),
+        Presence::Disconnected => add("offline", format!("not connected; last heard at {}", view.heard_at)),
+    }
+    match skill.on_node(&view.node.id) {
+        None => add("absent", "it does not have the skill".into()),
+        Some((variant, row)) => {
+            if variant.definition.kind == Kind::Instructions {
+                add("kind", "its copy is instructions only and has nothing to run".into());
+            }
+            for verdict in row.verdicts.iter().filter(|verdict| !verdict.passed) {
+                add(verdict.gate.as_str(), verdict.reason.clone());
+            }
+            if let Some(pinned) = wish.pinned
+                && pinned != variant.digest
+            {
+                add("digest", format!("its files have digest {}", variant.digest));
+            }
+        }
+    }
+    if view.outstanding >= view.capacity {
+        add("busy", format!("{} invocations run or wait there already", view.outstanding));
+    }
+    found
+}
+
+/// Whether a node is a candidate, without saying why not: this stands on the path of every call.
+fn candidate<'a>(variant: &'a Variant, row: &Row, view: &View, wish: Wish<'_>) -> Option<Candidate<'a>> {
+    let fits = match wish.target {
+        Target::Any => true,
+        Target::Node(name) => view.node.is_called(name),
+        Target::Selector(selector) => selector.matches(&view.node.labels),
+    };
+    let free = view.presence == Presence::Connected && view.outstanding < view.capacity;
+    let pinned = wish.pinned.is_none_or(|pinned| pinned == variant.digest);
+    let runs = row.eligible() && variant.definition.kind == Kind::Executable;
+    (fits && free && pinned && runs).then(|| Candidate {
+        node: view.node.id.clone(),
+        variant,
+        outstanding: view.outstanding,
+    })
+}
+
+/// The nodes that can take an invocation now. Unless the caller names a node or a digest, only variants that
+/// take the same args as the one shown count: a call means what the catalog showed.
+pub(crate) fn candidates<'a>(
+    skill: &'a Skill,
+    wish: Wish<'_>,
+    view: impl Fn(&NodeId) -> Option<View>,
+) -> Vec<Candidate<'a>> {
+    let exact = wish.pinned.is_some() || matches!(wish.target, Target::Node(_));
+    let shown = &skill.shown().definition.schema;
+    skill
+        .variants
+        .iter()
+        .filter(|variant| exact || variant.definition.schema == *shown)
+        .flat_map(|variant| variant.providers.iter().map(move |(node, row)| (variant, node, row)))
+        .filter_map(|(variant, node, row)| candidate(variant, row, &view(node)?, wish))
+        .collect()
+}
+
+/// One of the candidates: the less busy of two drawn at random, so that callers who see the same moment do not
+/// all choose the same node.
+pub(crate) fn choose<'a>(candidates: &[Candidate<'a>]) -> Option<Candidate<'a>> {
+    let draw = || candidates.get(rand::random_range(0..candidates.len()));
+    match candidates {
+        [] => None,
+        [only] => Some(only.clone()),
+        [..] => {
+            let (one, other) = (draw()?, draw()?);
+            Some(if other.outstanding < one.outstanding { other } else { one }.clone())
+        }
+    }
+}
+
+/// Why nobody can take an invocation.
+pub(crate) fn refusal(skill: &Skill, views: &[View], wish: Wish<'_>) -> Refusal {
+    let key = skill.key.clone();
+    if let Target::Node(name) = wish.target
+        && !views.iter().any(|view| view.node.is_called(name))
+    {
+        return Refusal::NodeNotFound { node: name.chars().take(128).collect() };
+    }
+    if let Some(pinned) = wish.pinned
+        && !skill.variants.iter().any(|variant| variant.digest == pinned)
+    {
+        return Refusal::DigestMismatch { skill: key, pinned };
+    }
+    if skill.variants.iter().all(|variant| variant.definition.kind == Kind::Instructions) {
+        return Refusal::SkillNotExecutable { skill: key };
+    }
+    let per_node: Vec<Vec<Obstacle>> = views.iter().map(|view| obstacles(skill, view, wish)).collect();
+    let only = |kinds: &[&str]| {
+        per_node
+            .iter()
+            .filter(|list| !list.is_empty() && list.iter().all(|o| kinds.contains(&o.kind.as_str())))
+            .flatten()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    if !only(&["busy"]).is_empty() {
+        return Refusal::QueueFull { skill: key, retry_after: std::time::Duration::from_secs(1) };
+    }
+    let away = only(&["offline", "draining", "busy"]);
+    if !away.is_empty() {
+        return Refusal::NodeOffline { skill: key, obstacles: away };
+    }
+    // A node that is no target says nothing new when others are.
+    let telling = |list: &&Vec<Obstacle>| !list.iter().any(|obstacle| obstacle.kind == "target");
+    let listed: Vec<_> = match per_node.iter().filter(telling).flatten().cloned().collect::<Vec<_>>() {
+        list if list.is_empty() => per_node.into_iter().flatten().collect(),
+        list => list,
+    };
+    Refusal::NoEligibleNode { skill: key, obstacles: listed }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+    use jiff::Timestamp;
+    use weft_core::{
+        advert::Scope,
+        ids::SkillKey,
+        node::Node,
+        skill::{Class, ClassSource, Definition, Gate, Layer, Verdict},
+    };
+
+    use super::*;
+
+    fn definition(schema: &str) -> Definition {
+        Definition {
+            key: SkillKey::normalise("a").unwrap(),
+            name: "a".into(),
+            kind: Kind::Executable,
+            description: "d".into(),
+            schema: schema.into(),
+            output_schema: None,
+            class: Class::Safe,
+            class_source: ClassSource::Declared,
+            category: "external".into(),
+            timeout: Duration::from_secs(30),
+            env_allow: vec![],
+            requirements: vec![],
+            broken_requirements: None,
+            idempotent: false,
+            sensitive: vec![],
+            max_concurrency: None,
+            version: String::new(),
+            when_to_use: String::new(),
+            activation: String::new(),
+            hidden_from_prompts: false,
+            instructions: String::new(),
+        }
+    }
+
+    fn row(eligible: bool) -> Row {
+        Row {
+            scope: Scope::All,
+            key: SkillKey::normalise("a").unwrap(),
+            layer: Layer::Managed,
+            path: "/a".into(),
+            digest: Digest::of(b"1"),
+            partial: false,
+            definition: Digest::of(b"1"),
+            verdicts: vec![Verdict {
+                gate: Gate::Bin,
+                subject: "df".into(),
+                passed: eligible,
+                reason: "df is not in the skill PATH".into(),
+            }],
+            shadowed_by: None,
+        }
+    }
+
+    fn variant(digest: &[u8], schema: &str, providers: &[(&str, bool)]) -> Variant {
+        Variant {
+            digest: Digest::of(digest),
+            definition_digest: Digest::of(digest),
+            definition: Arc::new(definition(schema)),
+            providers: providers
+                .iter()
+                .map(|(node, eligible)| (node.parse().unwrap(), row(*eligible)))
+                .collect::<BTreeMap<_, _>>(),
+        }
+    }
+
+    fn skill(variants: Vec<Variant>) -> Skill {
+        Skill { key: SkillKey::normalise("a").unwrap(), variants, schema_conflict: false, shadowed: vec![] }
+    }
+
+    fn view(id: &str, presence: Presence, outstanding: u32) -> View {
+        View {
+            node: Arc::new(Node {
+                id: id.parse().unwrap(),
+                name: format!("{id}-name"),
+                os: "linux".into(),
+                arch: "x86_64".into(),
+                version: "0".into(),
+                labels: [("zone".to_owned(), id.to_owned())].into(),
+                slots: 1,
+            }),
+            presence,
+            outstanding,
+            capacity: 2,
+            epoch: 1,
+            journal: "j".parse().unwrap(),
+            connected_at: Timestamp::UNIX_EPOCH,
+            heard_at: Timestamp::UNIX_EPOCH,
+            alarms: vec![],
+        }
+    }
+
+    fn names(skill: &Skill, views: &[View], target: &Target) -> Vec<String> {
+        let find = |id: &NodeId| views.iter().find(|view| view.node.id == *id).cloned();
+        candidates(skill, Wish { target, pinned: None }, find)
+            .into_iter()
+            .map(|candidate| candidate.node.to_string())
+            .collect()
+    }
+
+    #[test]
+    fn only_eligible_connected_free_nodes_that_fit_are_candidates() {
+        let skill = skill(vec![variant(
+            b"1",
+            "{}",
+            &[("n1", true), ("n2", false), ("n3", true), ("n4", true), ("n5", true)],
+        )]);
+        let views = [
+            view("n1", Presence::Connected, 0),
+            view("n2", Presence::Connected, 0),
+            view("n3", Presence::Disconnected, 0),
+            view("n4", Presence::Draining, 0),
+            view("n5", Presence::Connected, 2),
+        ];
+        assert_eq!(names(&skill, &views, &Target::Any), ["n1"]);
+        assert_eq!(names(&skill, &views, &Target::Node("n1-name".into())), ["n1"]);
+        assert!(names(&skill, &views, &Target::Node("n2".into())).is_empty());
+        assert_eq!(names(&skill, &views, &Target::Selector("zone=n1".parse().unwrap())), ["n1"]);
+        let wish = Wish { target: &Target::Any, pinned: None };
+        for view in &views[1..] {
+            assert_eq!(obstacles(&skill, view, wish).len(), 1, "{}", view.node.id);
+        }
+        assert!(obstacles(&skill, &views[0], wish).is_empty());
+    }
+
+    #[test]
+    fn a_call_without_node_or_digest_means_the_schema_that_is_shown() {
+        let skill = skill(vec![
+            variant(b"1", "{}", &[("n1", true)]),
+            variant(b"2", r#"{"type":"object"}"#, &[("n2", true)]),
+        ]);
+        let views = [view("n1", Presence::Connected, 1), view("n2", Presence::Connected, 0)];
+        assert_eq!(names(&skill, &views, &Target::Any), ["n1"]);
+        assert_eq!(names(&skill, &views, &Target::Node("n2".into())), ["n2"]);
+    }
+
+    #[test]
+    fn the_refusal_says_what_stands_in_the_way() {
+        let skill = skill(vec![variant(b"1", "{}", &[("n1", true), ("n2", false)])]);
+        let any = Wish { target: &Target::Any, pinned: None };
+        let reason = |views: &[View], wish| refusal(&skill, views, wish).reason();
+        let gone = [view("n1", Presence::Disconnected, 0), view("n2", Presence::Connected, 0)];
+        assert_eq!(reason(&gone, any), "NODE_OFFLINE");
+        assert_eq!(reason(&gone[1..], any), "NO_ELIGIBLE_NODE");
+        assert_eq!(reason(&[view("n1", Presence::Connected, 2)], any), "QUEUE_FULL");
+        let nobody = Target::Node("n9".into());
+        assert_eq!(reason(&gone, Wish { target: &nobody, pinned: None }), "NODE_NOT_FOUND");
+        let pinned = Wish { target: &Target::Any, pinned: Some(Digest::of(b"9")) };
+        assert_eq!(reason(&gone, pinned), "DIGEST_MISMATCH");
+    }
+
+    #[test]
+    fn the_busier_of_two_is_never_preferred() {
+        let one = variant(b"1", "{}", &[]);
+        let make =
+            |id: &str, outstanding| Candidate { node: id.parse().unwrap(), variant: &one, outstanding };
+        let candidates = [make("busy", 9), make("free", 0)];
+        let drawn = (0..200).filter(|_| choose(&candidates).unwrap().node.as_str() == "free").count();
+        assert!(drawn > 100, "{drawn}");
+    }
+}

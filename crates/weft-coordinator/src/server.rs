@@ -1,0 +1,205 @@
+//! Puts the parts together and serves them on one port.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    net::TcpListener,
+    time::{Instant, timeout},
+};
+use tonic::transport::server::{Server, TcpIncoming};
+use tonic_health::ServingStatus;
+use weft_daemon::{Drain, TaskGroup};
+use weft_proto::{
+    link::link_service_server::LinkServiceServer,
+    v1::{
+        catalog_service_server::CatalogServiceServer, invocation_service_server::InvocationServiceServer,
+        node_service_server::NodeServiceServer,
+    },
+};
+use weft_store::{Memory, Store};
+
+use crate::{
+    catalog::Keeper,
+    config::Config,
+    grpc::{catalog::Catalog, invocation::Invoker, link::Link, node},
+    invocations::Invocations,
+    links::Links,
+    nodes::Nodes,
+    sweep::sweep,
+};
+
+/// Largest message that a node may send, in bytes: an advert of a thousand skills, or a definition.
+const MAX_LINK_MESSAGE: usize = 8 * 1024 * 1024;
+/// Largest request of a caller, in bytes: args and what surrounds them.
+const MAX_REQUEST: usize = weft_core::limits::ARGS_BYTES + 64 * 1024;
+/// How long streams have to end once they were told to.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Why a coordinator cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The listener is reachable from elsewhere, and there is no TLS yet to protect it.
+    #[error(
+        "refusing to listen on {0}: without TLS a coordinator serves loopback addresses only, such as 127.0.0.1"
+    )]
+    NotLoopback(SocketAddr),
+    /// The operating system refuses.
+    #[error("cannot serve: {0}")]
+    Io(#[from] std::io::Error),
+    /// The descriptors do not load: a bug.
+    #[error("cannot serve reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// The transport failed.
+    #[error("cannot serve: {0}")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// A coordinator that is ready to run.
+pub struct Coordinator {
+    config: Config,
+    nodes: Arc<Nodes>,
+    catalog: Arc<Keeper>,
+    invocations: Arc<Invocations>,
+}
+
+impl Coordinator {
+    /// Makes a coordinator. Nothing runs yet.
+    pub fn build(config: Config) -> Self {
+        let store: Arc<dyn Store> = Arc::new(Memory::new(config.log_capacity));
+        let (nodes, catalog) = (Arc::new(Nodes::new()), Arc::new(Keeper::default()));
+        let invocations = Arc::new(Invocations::new(store, nodes.clone(), catalog.clone(), config.clone()));
+        Self { config, nodes, catalog, invocations }
+    }
+
+    /// Serves until the drain has ended.
+    ///
+    /// # Errors
+    /// When the listener is not on loopback, or cannot be served.
+    pub async fn run(self, listener: TcpListener, drain: Drain) -> Result<(), ServeError> {
+        let address = listener.local_addr()?;
+        if !address.ip().is_loopback() {
+            return Err(ServeError::NotLoopback(address));
+        }
+        if let Some(allowed) = self.config.allow {
+            tracing::warn!(
+                "every skill up to class {} runs without a person's consent (--allow {0})",
+                allowed.0
+            );
+        }
+        let tasks = TaskGroup::new();
+        let keeper = self.catalog.clone();
+        let swept = sweep(
+            self.nodes.clone(),
+            self.catalog.clone(),
+            self.invocations.clone(),
+            self.config.timings.clone(),
+        );
+        for task in [
+            Box::pin(async move { keeper.keep_merged(|| ()).await })
+                as futures::future::BoxFuture<'static, ()>,
+            Box::pin(swept),
+        ] {
+            let stop = drain.stop_token().clone();
+            tasks.spawn(async move {
+                tokio::select! { () = task => {} () = stop.cancelled() => {} }
+            });
+        }
+        tracing::info!(%address, "coordinator ready");
+        self.serve(listener, &drain, &tasks).await?;
+        let left = tasks.join(LAST_WORDS).await;
+        if left > 0 {
+            tracing::warn!(left, "tasks did not end in time");
+        }
+        tracing::info!("coordinator stopped");
+        Ok(())
+    }
+
+    async fn serve(self, listener: TcpListener, drain: &Drain, tasks: &TaskGroup) -> Result<(), ServeError> {
+        let (health, health_service) = tonic_health::server::health_reporter();
+        for service in ["", "weft.v1.CatalogService", "weft.v1.InvocationService", "weft.v1.NodeService"] {
+            health.set_service_status(service, ServingStatus::Serving).await;
+        }
+        let descriptors = [weft_proto::DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET];
+        let reflection = || {
+            descriptors.iter().fold(tonic_reflection::server::Builder::configure(), |builder, set| {
+                builder.register_encoded_file_descriptor_set(set)
+            })
+        };
+        let links = Links {
+            nodes: self.nodes.clone(),
+            catalog: self.catalog.clone(),
+            invocations: self.invocations.clone(),
+            config: self.config.clone(),
+            drain: drain.clone(),
+        };
+        let catalog = Catalog {
+            catalog: self.catalog.clone(),
+            nodes: self.nodes.clone(),
+            invocations: self.invocations.clone(),
+            config: self.config.clone(),
+            started: Instant::now(),
+        };
+        let invoker = Invoker {
+            invocations: self.invocations.clone(),
+            config: self.config.clone(),
+            drain: drain.clone(),
+        };
+        let router = Server::builder()
+            .initial_stream_window_size(1024 * 1024)
+            .initial_connection_window_size(8 * 1024 * 1024)
+            .max_concurrent_streams(4096)
+            .http2_keepalive_interval(Some(Duration::from_secs(30)))
+            .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+            .add_service(health_service)
+            .add_service(reflection().build_v1()?)
+            .add_service(reflection().build_v1alpha()?)
+            .add_service(CatalogServiceServer::new(catalog))
+            .add_service(InvocationServiceServer::new(invoker).max_decoding_message_size(MAX_REQUEST))
+            .add_service(NodeServiceServer::new(node::Nodes {
+                nodes: self.nodes.clone(),
+                catalog: self.catalog.clone(),
+            }))
+            .add_service(
+                LinkServiceServer::new(Link { links, tasks: tasks.clone() })
+                    .max_decoding_message_size(MAX_LINK_MESSAGE),
+            );
+        // Without this every streamed call of a lone caller waits 40 ms for a delayed acknowledgement.
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let ended = async {
+            self.drained(drain, &health).await;
+        };
+        let served = router.serve_with_incoming_shutdown(incoming, ended);
+        tokio::pin!(served);
+        tokio::select! {
+            result = &mut served => result?,
+            // An open stream holds the server's own end back for ever: it gets a moment, then the process goes.
+            () = async { drain.stopped().await; tokio::time::sleep(LAST_WORDS).await } => {}
+        }
+        Ok(())
+    }
+
+    /// Resolves when the drain has run its course: what ran has ended, or its time is up.
+    async fn drained(&self, drain: &Drain, health: &tonic_health::server::HealthReporter) {
+        drain.begun().await;
+        for service in ["", "weft.v1.CatalogService", "weft.v1.InvocationService", "weft.v1.NodeService"] {
+            health.set_service_status(service, ServingStatus::NotServing).await;
+        }
+        let invocations = &self.invocations;
+        let idle = async {
+            // Polled: the end of the last invocation has no listener, and a drain happens once.
+            while invocations.active() > 0 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::select! {
+            _ = timeout(self.config.timings.drain, idle) => {}
+            () = drain.stopped() => {}
+        }
+        let active = invocations.active();
+        if active > 0 {
+            tracing::warn!(active, "stopping while invocations run; their nodes go on with them");
+        }
+        self.nodes.say_goodbye();
+        drain.stop();
+    }
+}

@@ -1,0 +1,40 @@
+//! What time alone brings about: leases that end, invocations that nobody watches, outcomes that nobody knows.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::{catalog::Keeper, config::Timings, invocations::Invocations, nodes::Nodes};
+
+/// Between two sweeps.
+const EVERY: Duration = Duration::from_millis(250);
+/// A sweep that comes this much too late means that the coordinator itself stood still.
+const STALL: Duration = Duration::from_secs(3);
+
+/// Sweeps for ever.
+pub(crate) async fn sweep(
+    nodes: Arc<Nodes>,
+    catalog: Arc<Keeper>,
+    invocations: Arc<Invocations>,
+    timings: Timings,
+) {
+    let mut tick = interval(EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = Instant::now();
+    loop {
+        tick.tick().await;
+        let late = last.elapsed().saturating_sub(EVERY);
+        last = Instant::now();
+        if late > STALL {
+            // Messages of the nodes wait unread; their silence was ours.
+            tracing::warn!(late_ms = late.as_millis(), "the coordinator stood still; extending all leases");
+            nodes.extend_leases();
+        }
+        for (node, silent) in nodes.end_leases(timings.lease) {
+            tracing::warn!(weft.node.id = %node.id, node = %node.name, silent_s = silent.as_secs(), "node lost");
+            catalog.withdraw(&node.id);
+            invocations.node_lost(&node, silent).await;
+        }
+        invocations.sweep();
+    }
+}
