@@ -1,0 +1,352 @@
+//! The link to the coordinator: one stream, opened again whenever it breaks.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+use weft_client::{backoff::Backoff, channel::MAX_MESSAGE};
+use weft_core::{
+    ids::{JournalId, NodeId},
+    limits,
+};
+use weft_daemon::{Drain, readiness::NotReady};
+use weft_exec::StopReason;
+use weft_proto::{
+    LINK_VERSIONS,
+    convert::{self, Malformed},
+    link::{self, connect_request::Message, link_service_client::LinkServiceClient},
+    status,
+};
+use weft_skills::Inventory;
+
+use crate::{advert::Offer, config::Config, supervisor::Supervisor};
+
+/// Frames that may wait for the transport. What waits longer waits in the supervisor, where turns are kept.
+const IN_FLIGHT: usize = 4;
+/// How long a coordinator may take to answer a hello.
+const WELCOME: Duration = Duration::from_secs(10);
+/// Definitions in one message.
+const DEFINITIONS_AT_ONCE: usize = 8;
+
+/// See the module.
+pub(crate) struct Link {
+    pub(crate) config: Config,
+    pub(crate) node_id: NodeId,
+    pub(crate) journal: JournalId,
+    pub(crate) boot_id: String,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) drain: Drain,
+    pub(crate) previous_epoch: u64,
+    /// Dropped once the coordinator has heard what the node offers.
+    pub(crate) not_ready: Option<NotReady>,
+}
+
+/// Why a session ended, or never began.
+enum End {
+    /// Try again after the usual back-off.
+    Broken(String),
+    /// Try again after this long.
+    RetryAfter(Duration, String),
+    /// Another node has this identity: do not fight.
+    Superseded(String),
+}
+
+impl Link {
+    /// Keeps the link up until the drain's second step.
+    pub(crate) async fn run(mut self) {
+        let mut backoff = Backoff::new(limits::RECONNECT.0, limits::RECONNECT.1);
+        let stopping = self.drain.clone();
+        let mut told_down = false;
+        loop {
+            let end = tokio::select! {
+                end = self.session(&mut backoff, &mut told_down) => end,
+                () = stopping.stopped() => return,
+            };
+            let (wait, why) = match end {
+                End::Broken(why) => (backoff.next_wait(), why),
+                End::RetryAfter(wait, why) => (wait.max(backoff.next_wait()), why),
+                End::Superseded(why) => {
+                    tracing::error!(
+                        weft.node.id = %self.node_id, %why,
+                        "another node took over this identity; this one takes no more work. \
+                         Give each host a state directory of its own and restart"
+                    );
+                    self.supervisor.refuse_new();
+                    stopping.stopped().await;
+                    return;
+                }
+            };
+            // Said once for each time without a coordinator, not once for each try.
+            if told_down {
+                tracing::debug!(%why, wait_ms = wait.as_millis(), "still without a coordinator");
+            } else {
+                tracing::warn!(coordinator = %self.config.coordinator, %why, "no coordinator; trying again until there is");
+                told_down = true;
+            }
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = stopping.stopped() => return,
+            }
+        }
+    }
+
+    async fn session(&mut self, backoff: &mut Backoff, told_down: &mut bool) -> End {
+        // A new channel for each try: names are resolved again, and nothing of a broken connection is left.
+        let channel = match self.config.coordinator.endpoint().connect().await {
+            Ok(channel) => channel,
+            Err(error) => return End::Broken(root_cause(&error)),
+        };
+        let mut service = LinkServiceClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE);
+        let (outgoing, stream) = mpsc::channel(IN_FLIGHT);
+        // The channel is empty, so there is room.
+        let _ = outgoing.try_send(message(Message::Hello(self.hello())));
+        let opened = timeout(WELCOME, async {
+            let mut incoming = service.connect(ReceiverStream::new(stream)).await?.into_inner();
+            let first = incoming.message().await?;
+            Ok::<_, Status>((incoming, first))
+        })
+        .await;
+        let (incoming, first) = match opened {
+            Err(_) => return End::Broken("the coordinator does not answer".into()),
+            Ok(Err(status)) => return refused(&status),
+            Ok(Ok(opened)) => opened,
+        };
+        use link::connect_response::Message as Response;
+        let welcome = match first.and_then(|first| first.message) {
+            Some(Response::Welcome(welcome)) => welcome,
+            Some(Response::Goodbye(goodbye)) => return left(&goodbye),
+            _ => return End::Broken("the coordinator did not begin with a welcome".into()),
+        };
+        backoff.reset();
+        *told_down = false;
+        self.previous_epoch = welcome.session_epoch;
+        tracing::info!(
+            coordinator = %self.config.coordinator, epoch = welcome.session_epoch, "connected to the coordinator"
+        );
+        Session::new(self, welcome, incoming, outgoing).run().await
+    }
+
+    fn hello(&self) -> link::Hello {
+        link::Hello {
+            protocol: Some(link::ProtocolVersions { current: LINK_VERSIONS.0, oldest: LINK_VERSIONS.1 }),
+            features: vec![],
+            node_id: self.node_id.to_string(),
+            name: self.config.name.clone(),
+            os: if cfg!(target_os = "macos") { "darwin" } else { std::env::consts::OS }.into(),
+            arch: std::env::consts::ARCH.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            labels: self.config.labels.clone().into_iter().collect(),
+            boot_id: self.boot_id.clone(),
+            journal_id: self.journal.to_string(),
+            slots: u32::try_from(self.supervisor.slots()).unwrap_or(u32::MAX),
+            queue: u32::try_from(self.config.queue).unwrap_or(u32::MAX),
+            attempts: self.supervisor.in_hand(),
+            previous_epoch: self.previous_epoch,
+        }
+    }
+}
+
+/// One session: from its welcome to its end.
+struct Session<'a> {
+    link: &'a mut Link,
+    epoch: u64,
+    heartbeat: Duration,
+    lease: Duration,
+    incoming: Streaming<link::ConnectResponse>,
+    outgoing: mpsc::Sender<link::ConnectRequest>,
+    /// Goes before any news.
+    control: VecDeque<Message>,
+    inventory: watch::Receiver<Arc<Inventory>>,
+    offer: Offer,
+}
+
+impl<'a> Session<'a> {
+    fn new(
+        link: &'a mut Link,
+        welcome: link::Welcome,
+        incoming: Streaming<link::ConnectResponse>,
+        outgoing: mpsc::Sender<link::ConnectRequest>,
+    ) -> Self {
+        let or = |duration: Option<prost_types::Duration>, default| {
+            let given = duration.and_then(|given| convert::duration_from_wire("welcome", given).ok());
+            given.filter(|given| !given.is_zero()).unwrap_or(default)
+        };
+        Self {
+            epoch: welcome.session_epoch,
+            heartbeat: or(welcome.heartbeat_interval, limits::LINK_HEARTBEAT),
+            lease: or(welcome.lease, limits::LEASE),
+            inventory: link.supervisor.inventory(),
+            control: VecDeque::new(),
+            offer: Offer::default(),
+            link,
+            incoming,
+            outgoing,
+        }
+    }
+
+    async fn run(mut self) -> End {
+        let drain = self.link.drain.clone();
+        let supervisor = self.link.supervisor.clone();
+        let mut heartbeat = interval(self.heartbeat);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heard = Instant::now();
+        let mut told_draining = false;
+        self.advertise();
+        loop {
+            let frame = match self.control.pop_front() {
+                Some(control) => Some(control),
+                None => supervisor.next_frame().map(Message::Events),
+            };
+            if let Some(frame) = frame {
+                // Reading goes on while the transport is busy: an acknowledgement may be what it waits for.
+                let sending = self.outgoing.clone();
+                let sent = sending.send(message(frame));
+                tokio::pin!(sent);
+                loop {
+                    tokio::select! {
+                        biased;
+                        sent = &mut sent => match sent {
+                            Ok(()) => break,
+                            Err(_) => return End::Broken("the link closed".into()),
+                        },
+                        incoming = self.incoming.message() => {
+                            heard = Instant::now();
+                            if let Some(end) = self.take(incoming) {
+                                return end;
+                            }
+                        }
+                        () = sleep_until(heard + self.lease) => return silent(),
+                    }
+                }
+                if self.link.not_ready.is_some() && self.control.is_empty() {
+                    self.link.not_ready = None;
+                }
+                continue;
+            }
+            tokio::select! {
+                incoming = self.incoming.message() => {
+                    heard = Instant::now();
+                    if let Some(end) = self.take(incoming) {
+                        return end;
+                    }
+                }
+                () = supervisor.has_news() => {}
+                Ok(()) = self.inventory.changed() => self.advertise(),
+                _ = heartbeat.tick() => {
+                    let (running, queued) = supervisor.load();
+                    let time = Some(convert::timestamp_to_wire(Timestamp::now()));
+                    self.control.push_back(Message::Heartbeat(link::Heartbeat { time, running, queued }));
+                }
+                () = drain.begun(), if !told_draining => {
+                    told_draining = true;
+                    self.control.push_back(Message::Draining(link::Draining { reason: "the node is stopping".into() }));
+                }
+                () = sleep_until(heard + self.lease) => return silent(),
+            }
+        }
+    }
+
+    fn advertise(&mut self) {
+        let inventory = self.inventory.borrow_and_update().clone();
+        let offer = Offer::of(&inventory);
+        // Stamps of files change without anything to tell.
+        if offer.advert != self.offer.advert || self.offer.definitions.is_empty() {
+            self.control.push_back(Message::Advert((&offer.advert).into()));
+        }
+        self.offer = offer;
+    }
+
+    /// Takes one message; `Some` ends the session.
+    fn take(&mut self, incoming: Result<Option<link::ConnectResponse>, Status>) -> Option<End> {
+        let message = match incoming {
+            Ok(Some(message)) => message.message?,
+            Ok(None) => return Some(End::Broken("the coordinator closed the link".into())),
+            Err(status) => return Some(refused(&status)),
+        };
+        match self.act(message) {
+            Ok(end) => end,
+            Err(malformed) => Some(End::Broken(format!("the coordinator broke the protocol: {malformed}"))),
+        }
+    }
+
+    fn act(&mut self, message: link::connect_response::Message) -> Result<Option<End>, Malformed> {
+        use link::connect_response::Message as Response;
+        let supervisor = &self.link.supervisor;
+        match message {
+            Response::Welcome(_) => return Err(Malformed::new("welcome", "a session has one welcome")),
+            Response::Dispatch(dispatch) => supervisor.dispatch(dispatch, self.epoch)?,
+            Response::Cancel(cancel) => {
+                let key = (convert::parse("invocation_id", &cancel.invocation_id)?, cancel.attempt);
+                tracing::debug!(weft.invocation.id = %key.0, reason = %cancel.reason, "cancel");
+                let in_hand = supervisor.cancel(key, StopReason::Cancelled);
+                self.control.push_back(Message::CancelAcknowledged(link::CancelAcknowledged {
+                    invocation_id: cancel.invocation_id,
+                    attempt: cancel.attempt,
+                    in_hand,
+                }));
+            }
+            Response::Acknowledgement(acknowledgement) => supervisor.acknowledge(acknowledgement)?,
+            Response::DefinitionsRequest(request) => {
+                let known: Vec<_> = request
+                    .digests
+                    .iter()
+                    .filter_map(|digest| {
+                        self.offer.definitions.iter().find(|(d, _)| d.as_bytes()[..] == digest[..])
+                    })
+                    .map(|(_, bytes)| bytes.clone())
+                    .collect();
+                for definitions in known.chunks(DEFINITIONS_AT_ONCE) {
+                    let definitions = definitions.to_vec();
+                    self.control.push_back(Message::Definitions(link::Definitions { definitions }));
+                }
+            }
+            Response::Heartbeat(_) => {}
+            Response::Goodbye(goodbye) => return Ok(Some(left(&goodbye))),
+        }
+        Ok(None)
+    }
+}
+
+fn message(message: Message) -> link::ConnectRequest {
+    link::ConnectRequest { message: Some(message) }
+}
+
+fn silent() -> End {
+    End::Broken("no message from the coordinator for a whole lease".into())
+}
+
+fn left(goodbye: &link::Goodbye) -> End {
+    let why = goodbye.message.clone();
+    let retry_after =
+        goodbye.retry_after.and_then(|wait| convert::duration_from_wire("retry_after", wait).ok());
+    match (goodbye.reason(), retry_after) {
+        (link::goodbye::Reason::Superseded, _) => End::Superseded(why),
+        (_, Some(wait)) => End::RetryAfter(wait, why),
+        (_, None) => End::Broken(why),
+    }
+}
+
+fn refused(status: &Status) -> End {
+    let read = status::read(status);
+    match read.retry_after {
+        Some(wait) => End::RetryAfter(wait, read.message),
+        None if read.message.is_empty() => End::Broken(format!("{:?}", read.code)),
+        None => End::Broken(read.message),
+    }
+}
+
+/// The innermost cause: it is the one that helps ("connection refused").
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,158 @@
+//! Puts a node together and runs it.
+
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use weft_core::ids::{JournalId, NodeId};
+use weft_daemon::{Drain, Readiness, TaskGroup};
+use weft_exec::Executor;
+use weft_skills::{Loader, Source, WatchOptions, Watcher};
+
+use crate::{
+    config::Config,
+    link::Link,
+    state_dir::{StateDir, StateDirError},
+    supervisor::{Ground, Supervisor},
+};
+
+/// Between two sweeps of the table of attempts.
+const SWEEP: Duration = Duration::from_millis(250);
+/// How long the coordinator may take to record the last news of a node that stops.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Why there is no node.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Its state directory cannot be used.
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    /// This host cannot run skills.
+    #[error("cannot run skills here: {0}")]
+    Executor(#[from] weft_exec::BuildError),
+    /// Its directories cannot be watched.
+    #[error("cannot watch the skills: {0}")]
+    Watch(#[source] std::io::Error),
+}
+
+/// A node that is ready to run.
+pub struct Node {
+    config: Config,
+    id: NodeId,
+    supervisor: Supervisor,
+    tasks: TaskGroup,
+    // Held for its lock.
+    _state: StateDir,
+}
+
+impl Node {
+    /// Takes the state directory, ends what an earlier life left running, loads the skills and makes the slots.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// When the host or the state directory does not allow it.
+    pub fn build(config: Config) -> Result<Self, BuildError> {
+        let state = StateDir::take(&config.state_dir)?;
+        let id = state.node_id()?;
+        let mut exec = weft_exec::Config { stop_grace: config.stop_grace, ..weft_exec::Config::default() };
+        if let Some(slots) = config.slots {
+            exec.slots = slots;
+        }
+        let executor = Executor::build(exec)?;
+        match executor.mark() {
+            Ok(mark) => state.sweep_children(&mark)?,
+            Err(error) => {
+                tracing::warn!(%error, "cannot mark children: a crash of this node would leave them running")
+            }
+        }
+        let sources = config.skill_dirs.iter().map(Source::managed).collect();
+        let mut skills = weft_skills::Config::new(sources);
+        skills.max_timeout = config.max_timeout;
+        let host = skills.host.clone();
+        let (watcher, inventory) =
+            Watcher::start(Loader::new(skills), WatchOptions::default()).map_err(BuildError::Watch)?;
+        let tasks = TaskGroup::new();
+        let supervisor = Supervisor::new(Ground {
+            config: config.clone(),
+            host,
+            executor,
+            watcher,
+            inventory,
+            tasks: tasks.clone(),
+        });
+        Ok(Self { config, id, supervisor, tasks, _state: state })
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> &NodeId {
+        &self.id
+    }
+
+    /// How many skills it offers now.
+    pub fn offers(&self) -> usize {
+        let inventory = self.supervisor.inventory();
+        inventory.borrow().copies.iter().filter(|copy| copy.shadowed_by.is_none()).count()
+    }
+
+    /// Runs until the drain has ended: finishes or ends what runs, and tells the coordinator. `readiness` is told
+    /// when the coordinator has heard what the node offers.
+    pub async fn run(self, drain: Drain, readiness: &Readiness) {
+        let Self { config, id, supervisor, tasks, _state } = self;
+        tracing::info!(
+            weft.node.id = %id, name = %config.name, slots = supervisor.slots(),
+            skills = supervisor.inventory().borrow().copies.len(), "node ready"
+        );
+        let link_drain = Drain::new();
+        let link = Link {
+            // A journal in memory: a new life remembers nothing, and says so by a new id.
+            journal: format!("j-{}", uuid::Uuid::now_v7().simple())
+                .parse::<JournalId>()
+                .expect("a UUID is a valid journal id"),
+            boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+                .unwrap_or_default()
+                .trim()
+                .into(),
+            node_id: id,
+            supervisor: supervisor.clone(),
+            drain: link_drain.clone(),
+            previous_epoch: 0,
+            not_ready: Some(readiness.wait_for("coordinator")),
+            config: config.clone(),
+        };
+        tasks.spawn(link.run());
+        let sweeper = supervisor.clone();
+        let stop = link_drain.stop_token().clone();
+        tasks.spawn(async move {
+            let mut tick = interval(SWEEP);
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                tokio::select! {
+                    _ = tick.tick() => sweeper.sweep(),
+                    () = stop.cancelled() => return,
+                }
+            }
+        });
+
+        drain.begun().await;
+        supervisor.refuse_new();
+        link_drain.begin();
+        let (running, queued) = supervisor.load();
+        tracing::info!(running, queued, limit_s = config.drain.as_secs(), "draining");
+        tokio::select! {
+            _ = timeout(config.drain, supervisor.idle()) => {}
+            () = drain.stopped() => {}
+        }
+        supervisor.stop_all();
+        supervisor.idle().await;
+        if timeout(LAST_WORDS, supervisor.told()).await.is_err() {
+            tracing::warn!("stopping although the coordinator has not recorded every outcome");
+        }
+        link_drain.stop();
+        drain.stop();
+        let left = tasks.join(LAST_WORDS).await;
+        if left > 0 {
+            tracing::warn!(left, "tasks did not end in time");
+        }
+        let _ = tokio::task::spawn_blocking(move || supervisor.close()).await;
+        tracing::info!("node stopped");
+    }
+}
