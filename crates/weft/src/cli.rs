@@ -1,0 +1,94 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+use tokio::runtime;
+
+use crate::{
+    commands::{call, cancel, coordinator, dev, invocations, node, nodes, skills, watch, why},
+    exit::Failure,
+};
+
+/// Runs skills on a fleet: drop a directory with a skill.json and an executable on any host, call it from
+/// anywhere, see what happens.
+#[derive(Debug, Parser)]
+#[command(name = "weft", version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a coordinator and a node in one process, on loopback, to try things out
+    Dev(dev::Dev),
+    /// Run a coordinator: the service that callers talk to
+    Coordinator(coordinator::Coordinator),
+    /// Run a node: the daemon that offers and runs the skills of this host
+    Node(node::Node),
+    /// List the skills of the fleet, or show one
+    Skills(skills::Skills),
+    /// List the nodes
+    Nodes(nodes::Nodes),
+    /// Run a skill and print its result
+    Call(call::Call),
+    /// Say, node by node, why a skill can or cannot run
+    Why(why::Why),
+    /// Follow an invocation: its stderr, and its result at the end
+    Watch(watch::Watch),
+    /// End an invocation
+    Cancel(cancel::Cancel),
+    /// List invocations
+    Invocations(invocations::Invocations),
+}
+
+impl Command {
+    /// What is logged unless `WEFT_LOG` says otherwise.
+    pub(crate) fn default_log(&self) -> &'static str {
+        match self {
+            Self::Coordinator(_) | Self::Node(_) => "info",
+            Self::Dev(_) => "warn,weft_coordinator=info,weft_node=info,weft_skills=info",
+            Self::Skills(_)
+            | Self::Nodes(_)
+            | Self::Call(_)
+            | Self::Why(_)
+            | Self::Watch(_)
+            | Self::Cancel(_)
+            | Self::Invocations(_) => "warn",
+        }
+    }
+
+    /// Daemons get a few threads, everything else one.
+    pub(crate) fn runtime(&self) -> runtime::Builder {
+        let mut builder = match self {
+            Self::Dev(_) | Self::Coordinator(_) | Self::Node(_) => {
+                let mut builder = runtime::Builder::new_multi_thread();
+                builder.worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(4));
+                builder
+            }
+            Self::Skills(_)
+            | Self::Nodes(_)
+            | Self::Call(_)
+            | Self::Why(_)
+            | Self::Watch(_)
+            | Self::Cancel(_)
+            | Self::Invocations(_) => runtime::Builder::new_current_thread(),
+        };
+        builder.enable_all();
+        builder
+    }
+
+    pub(crate) async fn run(self) -> Result<u8, Failure> {
+        match self {
+            Self::Dev(command) => command.run().await,
+            Self::Coordinator(command) => command.run().await,
+            Self::Node(command) => command.run().await,
+            Self::Skills(command) => command.run().await,
+            Self::Nodes(command) => command.run().await,
+            Self::Call(command) => command.run().await,
+            Self::Why(command) => command.run().await,
+            Self::Watch(command) => command.run().await,
+            Self::Cancel(command) => command.run().await,
+            Self::Invocations(command) => command.run().await,
+        }
+    }
+}

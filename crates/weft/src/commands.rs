@@ -1,0 +1,13 @@
+//! One module a subcommand.
+
+pub(crate) mod call;
+pub(crate) mod cancel;
+pub(crate) mod coordinator;
+pub(crate) mod dev;
+pub(crate) mod follow;
+pub(crate) mod invocations;
+pub(crate) mod node;
+pub(crate) mod nodes;
+pub(crate) mod skills;
+pub(crate) mod watch;
+pub(crate) mod why;

@@ -1,0 +1,124 @@
+//! `weft node`.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context as _;
+use clap::Args;
+use weft_core::{limits, skill::Class};
+use weft_daemon::{Drain, Readiness, signal::Signals};
+use weft_node::Config;
+
+use crate::{
+    exit::{self, Failure},
+    target::Connection,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct Node {
+    #[command(flatten)]
+    connection: Connection,
+    /// Directory whose skills are offered; may be given several times, the first wins. Also WEFT_SKILLS_DIRS and
+    /// ONGRID_SKILLS_EXTERNAL_DIRS: absolute paths separated by ':' or ','
+    #[arg(long = "skills", value_name = "DIR")]
+    skill_dirs: Vec<PathBuf>,
+    /// What people call this node [default: the host's name]
+    #[arg(long, env = "WEFT_NODE_NAME")]
+    name: Option<String>,
+    /// A label, name=value; may be given several times
+    #[arg(long = "label", env = "WEFT_NODE_LABELS", value_name = "NAME=VALUE", value_delimiter = ',', value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Directory that keeps the node's identity; one node at a time [default: /var/lib/weft/node for root, else
+    /// ~/.local/state/weft/node]
+    #[arg(long, env = "WEFT_STATE_DIR", value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Invocations that run at the same time [default: two for each core]
+    #[arg(long, env = "WEFT_SLOTS", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    slots: Option<u16>,
+    /// Invocations that may wait for a slot
+    #[arg(long, env = "WEFT_QUEUE", default_value_t = limits::QUEUE_LENGTH)]
+    queue: usize,
+    /// Seconds between SIGTERM and SIGKILL
+    #[arg(long, env = "WEFT_STOP_GRACE", value_name = "SECONDS", default_value_t = 5)]
+    stop_grace: u64,
+    /// Seconds that running invocations may take once the node is told to stop
+    #[arg(long, env = "WEFT_DRAIN", value_name = "SECONDS", default_value_t = 120)]
+    drain: u64,
+    /// The highest class that ever runs on this node: safe, mutating or dangerous
+    #[arg(long, env = "WEFT_MAX_CLASS", default_value_t = Class::Dangerous)]
+    max_class: Class,
+}
+
+/// Parses `name=value`.
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".into()),
+    }
+}
+
+impl Node {
+    pub(crate) async fn run(self) -> Result<u8, Failure> {
+        let signals = Signals::catch().context("catch signals")?;
+        let config = self.config()?;
+        let node = tokio::task::spawn_blocking(move || weft_node::Node::build(config))
+            .await
+            .context("build the node")?
+            .context("cannot start the node")?;
+        let (drain, readiness) = (Drain::new(), Readiness::default());
+        tokio::select! {
+            () = node.run(drain.clone(), &readiness) => {}
+            () = signals.drive(drain) => {}
+        }
+        Ok(exit::OK)
+    }
+
+    fn config(self) -> Result<Config, Failure> {
+        let state_dir = match self.state_dir {
+            Some(dir) => dir,
+            None => default_state_dir().ok_or_else(|| {
+                Failure::usage(
+                    "there is no home directory to keep the node's identity in; name one with --state-dir",
+                )
+            })?,
+        };
+        let skill_dirs = if self.skill_dirs.is_empty() { dirs_from_environment() } else { self.skill_dirs };
+        let mut config = Config::new(state_dir, absolute(skill_dirs)?);
+        config.coordinator = self.connection.coordinator;
+        config.labels = self.labels.into_iter().collect();
+        config.slots = self.slots.map(usize::from);
+        config.queue = self.queue;
+        config.stop_grace = Duration::from_secs(self.stop_grace);
+        config.drain = Duration::from_secs(self.drain);
+        config.max_class = self.max_class;
+        if let Some(name) = self.name {
+            config.name = name;
+        }
+        Ok(config)
+    }
+}
+
+/// A directory on the command line is relative to where the person stands; one in a variable stays as it is, and
+/// the loader skips it unless it is absolute.
+pub(crate) fn absolute(dirs: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
+    dirs.into_iter().map(|dir| std::path::absolute(&dir).with_context(|| dir.display().to_string())).collect()
+}
+
+fn dirs_from_environment() -> Vec<PathBuf> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    variable("WEFT_SKILLS_DIRS")
+        .or_else(|| variable("ONGRID_SKILLS_EXTERNAL_DIRS"))
+        .map(|list| weft_skills::parse_dirs(&list))
+        .unwrap_or_default()
+}
+
+fn default_state_dir() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(state) = absolute("XDG_STATE_HOME") {
+        return Some(state.join("weft/node"));
+    }
+    let home = absolute("HOME")?;
+    if home.as_os_str() == "/root" {
+        return Some("/var/lib/weft/node".into());
+    }
+    Some(home.join(".local/state/weft/node"))
+}
