@@ -1,0 +1,16 @@
+//! What tests of weft need: fixture skills, processes of the real binary that end with the test, waiting for a
+//! condition instead of a time. For tests only.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+pub mod fabric;
+pub mod process;
+pub mod proxy;
+pub mod skill;
+pub mod wait;
+
+pub use fabric::{Fabric, Spec};
+pub use process::{Daemon, Finished};
+pub use proxy::Proxy;
+pub use skill::Skill;
+pub use wait::eventually;

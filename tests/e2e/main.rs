@@ -1,0 +1,36 @@
+//! End-to-end stories: the real binary as processes, over real sockets, with real skills. One file a promise.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod architecture;
+mod dev;
+mod docs;
+mod drain;
+mod endings;
+mod fleet;
+mod kernel;
+mod live_stderr;
+mod refusals;
+mod reload;
+mod requests;
+mod restarts;
+mod results;
+mod supersede;
+
+use weft_testkit::Fabric;
+
+/// The binary under test, built by Cargo.
+const WEFT: &str = env!("CARGO_BIN_EXE_weft");
+
+fn fabric() -> Fabric {
+    Fabric::start(WEFT, &[])
+}
+
+/// The sleep of a fixture, with a duration that no other test uses, so that its process can be found.
+fn unique_sleep() -> String {
+    let unique =
+        u64::from(std::process::id()) * 1000 + COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    format!("sleep 9{unique}")
+}
+
+static COUNTER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
