@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod api;
 mod architecture;
 mod dev;
 mod docs;
@@ -24,6 +25,11 @@ const WEFT: &str = env!("CARGO_BIN_EXE_weft");
 
 fn fabric() -> Fabric {
     Fabric::start(WEFT, &[])
+}
+
+/// A runtime for tests that speak gRPC themselves.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 /// The sleep of a fixture, with a duration that no other test uses, so that its process can be found.

@@ -1,7 +1,7 @@
 //! The node daemon: the skills of one host, the link to its coordinator, and the invocations on it.
 //!
 //! It decides nothing about who may call what beyond its own caps, and keeps no catalog but its own. Read
-//! [`node`] for how the parts are put together, `supervisor` for the life of an attempt here, `link` for the wire.
+//! `node` for how the parts are put together, `supervisor` for the life of an attempt here, `link` for the wire.
 
 mod advert;
 mod attempt;
