@@ -55,7 +55,7 @@ fn a_background_process_neither_delays_nor_survives_its_skill() {
     let _node = fabric.node("host", &[skill], &Spec::new());
     let finished = fabric.weft(&["call", "leaver"]);
     assert_eq!((finished.code, finished.stdout.as_str()), (0, r#"{"started":true}"#));
-    assert!(finished.stderr.contains("1 processes that it left behind were killed"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("a process that it left behind was killed"), "{}", finished.stderr);
     assert_eq!(processes_with(&sleep), Vec::<u32>::new());
 }
 

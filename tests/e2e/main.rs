@@ -9,6 +9,7 @@ mod docs;
 mod drain;
 mod endings;
 mod fleet;
+mod hostile_node;
 mod kernel;
 mod live_stderr;
 mod refusals;
@@ -27,9 +28,25 @@ fn fabric() -> Fabric {
     Fabric::start(WEFT, &[])
 }
 
-/// A runtime for tests that speak gRPC themselves.
+/// A runtime for tests that speak gRPC themselves; it goes on while a test waits for a process.
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// A detached request.
+fn request(skill: &str, args: &'static str) -> weft_core::invocation::Request {
+    weft_core::invocation::Request {
+        caller: "local".parse().unwrap(),
+        request_id: Some(weft_core::ids::InvocationId::generate().to_string().parse().unwrap()),
+        agent: None,
+        skill: weft_core::ids::SkillKey::normalise(skill).unwrap(),
+        pinned: None,
+        args: args.as_bytes().into(),
+        args_digest: weft_core::ids::Digest::of(args.as_bytes()),
+        target: weft_core::node::Target::Any,
+        budget: None,
+        detach: true,
+    }
 }
 
 /// The sleep of a fixture, with a duration that no other test uses, so that its process can be found.

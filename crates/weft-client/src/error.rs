@@ -18,6 +18,16 @@ pub enum Error {
         /// What the transport says.
         why: String,
     },
+    /// The request left, and its answer was lost before an id came.
+    #[error(
+        "lost the answer of {address}: {why}; the request may have reached it, so the skill may have run"
+    )]
+    Unsure {
+        /// Where it was sent.
+        address: String,
+        /// What the transport says.
+        why: String,
+    },
     /// The invocation was started, and then its coordinator could not tell any more how it ended.
     #[error("lost sight of invocation {id}: {why}")]
     Lost {
@@ -44,7 +54,11 @@ impl Error {
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Refused(refused) if !refused.reason.is_empty() => Some(&refused.reason),
-            Self::Refused(_) | Self::Unreachable { .. } | Self::Lost { .. } | Self::Malformed(_) => None,
+            Self::Refused(_)
+            | Self::Unreachable { .. }
+            | Self::Unsure { .. }
+            | Self::Lost { .. }
+            | Self::Malformed(_) => None,
         }
     }
 }
@@ -56,6 +70,18 @@ pub(crate) fn is_transport(status: &Status) -> bool {
             status.code(),
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal | Code::Aborted
         )
+}
+
+/// Whether no connection came about, so that the request never left.
+pub(crate) fn never_left(status: &Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// The innermost cause of a transport error: it is the one that helps ("connection refused").

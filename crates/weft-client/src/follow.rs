@@ -18,7 +18,11 @@ use weft_proto::{
     v1::{invoke_response, watch_invocation_response},
 };
 
-use crate::{Client, Error, backoff::Backoff, error::is_transport};
+use crate::{
+    Client, Error,
+    backoff::Backoff,
+    error::{is_transport, never_left},
+};
 
 /// How long a coordinator that went away is looked for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,6 +60,8 @@ pub struct Follow {
     held_back: Option<Box<v1::InvocationEvent>>,
     stream: Option<Source>,
     connected_before: bool,
+    /// The end was told; what may still come is a later truth that replaces an `UNKNOWN`.
+    finished: bool,
     interrupted: Option<Instant>,
     backoff: Backoff,
     ended: bool,
@@ -96,6 +102,7 @@ impl Follow {
             held_back: None,
             stream: None,
             connected_before: false,
+            finished: false,
             interrupted: None,
             backoff: Backoff::new(WAITS.0, WAITS.1),
             ended: false,
@@ -188,6 +195,10 @@ impl Follow {
                 }
                 self.take(body)
             }
+            Ok(None) | Err(_) if self.finished => {
+                self.ended = true;
+                Ok(None)
+            }
             Ok(None) => {
                 let status = tonic::Status::unavailable("the stream ended before the invocation did");
                 self.broken(&status)
@@ -211,7 +222,7 @@ impl Follow {
                     return Ok(None);
                 };
                 self.after = sequence;
-                self.ended = matches!(event.kind, EventKind::Finished(_));
+                self.finished = matches!(event.kind, EventKind::Finished(_));
                 Ok(Some(Followed::Event(event)))
             }
         }
@@ -232,15 +243,17 @@ impl Follow {
                 _ => self.client.failed(status),
             });
         }
-        if !self.connected_before {
+        if !self.connected_before && never_left(status) {
             return Err(self.client.failed(status));
         }
+        // From here on a request has left, and the same one under the same id attaches to whatever it did.
+        self.connected_before = true;
         let first_break = self.interrupted.is_none();
         let since = *self.interrupted.get_or_insert_with(Instant::now);
         if since.elapsed() > PATIENCE {
             return Err(match self.id {
                 Some(id) => Error::Lost { id, why: format!("{} does not answer", self.client.address()) },
-                None => self.client.failed(status),
+                None => Error::Unsure { address: self.client.address().to_string(), why: read.message },
             });
         }
         Ok(first_break.then_some(Followed::Interrupted { why: read.message }))

@@ -49,11 +49,11 @@ impl Admission<'_> {
     pub(crate) fn admit(&self, request: &Request) -> Result<(Plan, Route), Refusal> {
         let catalog = self.catalog.current();
         let skill = find(&catalog, request)?;
-        let wish = Wish { target: &request.target, pinned: request.pinned };
+        let wish = Wish::new(&request.target, request.pinned, self.nodes)?;
         let args = Args::parse(request.args.clone()).map_err(|error| args_refused(request, &error))?;
-        let candidates = router::candidates(skill, wish, |node| self.nodes.view(node));
+        let candidates = router::candidates(skill, &wish, |node| self.nodes.view(node));
         let Some(candidate) = router::choose(&candidates) else {
-            return Err(router::refusal(skill, &self.nodes.views(), wish));
+            return Err(router::refusal(skill, &self.nodes.views(), &wish));
         };
         let variant = candidate.variant;
         let compiled = self
@@ -113,8 +113,8 @@ impl Admission<'_> {
         let catalog = self.catalog.current();
         let skill = catalog.skills.get(&request.skill)?;
         // What was admitted is what may run: the same files, whose args and class were judged.
-        let wish = Wish { target: &request.target, pinned: Some(digest) };
-        let mut candidates = router::candidates(skill, wish, |node| self.nodes.view(node));
+        let wish = Wish::new(&request.target, None, self.nodes).ok()?.with_digest(digest);
+        let mut candidates = router::candidates(skill, &wish, |node| self.nodes.view(node));
         candidates.retain(|candidate| !avoid.contains(&candidate.node));
         router::choose(&candidates)
             .map(|candidate| Route { node: candidate.node, digest: candidate.variant.digest })

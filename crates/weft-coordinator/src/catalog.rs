@@ -10,11 +10,11 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::Notify;
 use weft_core::{
-    advert::Advert,
+    advert::{Advert, Row},
     catalog::{self, Catalog, Skill, Variant},
     ids::{Digest, NodeId, SkillKey},
     schema::Schema,
-    skill::{Class, Definition, Kind},
+    skill::{Class, Definition, Diagnostic, Kind, Severity},
 };
 use weft_proto::convert::{Malformed, decode_definition};
 
@@ -38,11 +38,46 @@ pub(crate) struct Keeper {
 
 #[derive(Debug, Default)]
 struct Held {
-    adverts: HashMap<NodeId, Arc<Advert>>,
+    offers: HashMap<NodeId, Offer>,
     definitions: HashMap<Digest, Arc<Compiled>>,
-    /// The class under which each skill was first seen: a node cannot lower it later.
+    /// The class under which each skill was first seen: a node cannot lower it later, also not by withdrawing the
+    /// skill for a moment.
     accepted: HashMap<SkillKey, Class>,
 }
+
+/// What one node offers.
+#[derive(Debug)]
+struct Offer {
+    /// The session that it was told in.
+    epoch: u64,
+    advert: Arc<Advert>,
+    /// Rows of the advert before, for keys whose new definition has not arrived: a changed skill does not vanish
+    /// while its definition is on its way.
+    previous: HashMap<SkillKey, Row>,
+    /// Definitions that were asked of the node.
+    asked: HashSet<Digest>,
+}
+
+impl Offer {
+    /// The advert as far as its definitions are known.
+    fn effective(&self, definitions: &HashMap<Digest, Arc<Compiled>>) -> Arc<Advert> {
+        if self.asked.is_empty() || self.previous.is_empty() {
+            return self.advert.clone();
+        }
+        let mut advert = (*self.advert).clone();
+        for row in &mut advert.rows {
+            if let (false, Some(previous)) =
+                (definitions.contains_key(&row.definition), self.previous.get(&row.key))
+            {
+                row.clone_from(previous);
+            }
+        }
+        Arc::new(advert)
+    }
+}
+
+/// Most skills whose first class is remembered; beyond them a new skill counts as it is declared.
+const MAX_ACCEPTED: usize = 100_000;
 
 impl Keeper {
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -56,7 +91,7 @@ impl Keeper {
 
     /// What a node offers.
     pub(crate) fn advert_of(&self, node: &NodeId) -> Option<Arc<Advert>> {
-        self.held().adverts.get(node).cloned()
+        self.held().offers.get(node).map(|offer| offer.advert.clone())
     }
 
     /// The compiled definition of a variant.
@@ -70,7 +105,7 @@ impl Keeper {
     }
 
     /// Replaces what a node offers. Returns the definitions that nobody has sent yet.
-    pub(crate) fn advertise(&self, node: &NodeId, advert: Advert) -> Vec<Digest> {
+    pub(crate) fn advertise(&self, node: &NodeId, epoch: u64, advert: Advert) -> Vec<Digest> {
         let mut held = self.held();
         let missing: HashSet<Digest> = advert
             .rows
@@ -78,35 +113,55 @@ impl Keeper {
             .map(|row| row.definition)
             .filter(|digest| !held.definitions.contains_key(digest))
             .collect();
-        held.adverts.insert(node.clone(), Arc::new(advert));
+        let mut previous = HashMap::new();
+        if let Some(old) = held.offers.get(node)
+            && !missing.is_empty()
+        {
+            let known =
+                |row: &&Row| row.shadowed_by.is_none() && held.definitions.contains_key(&row.definition);
+            let rows = old.effective(&held.definitions);
+            previous.extend(rows.rows.iter().filter(known).map(|row| (row.key.clone(), row.clone())));
+        }
+        let offer = Offer { epoch, advert: Arc::new(advert), previous, asked: missing.clone() };
+        held.offers.insert(node.clone(), offer);
         drop(held);
         self.changed.notify_one();
         missing.into_iter().collect()
     }
 
-    /// Takes a definition that a node sent. Its bytes name it, so a node can only speak for itself.
+    /// Takes a definition that a node was asked for. Its bytes name it, so a node can only speak for itself.
     ///
     /// # Errors
-    /// When it is malformed or its schema does not compile here either.
-    pub(crate) fn define(&self, bytes: &Bytes) -> Result<(), Malformed> {
-        let (digest, definition) = decode_definition(bytes)?;
-        if self.held().definitions.contains_key(&digest) {
-            return Ok(());
+    /// When it was not asked for, is malformed, or its schema does not compile here either. Then the node's rows say
+    /// so where people look.
+    pub(crate) fn define(&self, node: &NodeId, bytes: &Bytes) -> Result<(), Malformed> {
+        let digest = Digest::of(bytes);
+        if !self.held().offers.get(node).is_some_and(|offer| offer.asked.contains(&digest)) {
+            return Err(Malformed::new("definitions", "this definition was not asked for"));
         }
-        let text = match definition.kind {
-            Kind::Executable => definition.schema.as_str(),
-            Kind::Instructions => "{}",
-        };
-        let schema = Schema::compile(text).map_err(|error| Malformed::new("schema", error))?;
-        let compiled = Compiled { definition: Arc::new(definition), schema };
-        self.held().definitions.insert(digest, Arc::new(compiled));
+        let compiled = compile(bytes);
+        let mut held = self.held();
+        let refused = compiled.as_ref().err().cloned();
+        if let Ok(compiled) = compiled {
+            held.definitions.insert(digest, Arc::new(compiled));
+        }
+        if let Some(offer) = held.offers.get_mut(node) {
+            offer.asked.remove(&digest);
+            if let Some(malformed) = &refused {
+                refuse_rows(Arc::make_mut(&mut offer.advert), digest, malformed);
+            }
+        }
+        drop(held);
         self.changed.notify_one();
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 
-    /// Forgets what a node offered.
-    pub(crate) fn withdraw(&self, node: &NodeId) {
-        if self.held().adverts.remove(node).is_some() {
+    /// Forgets what a node offered in a session, unless a newer one has told more.
+    pub(crate) fn withdraw(&self, node: &NodeId, epoch: u64) {
+        let mut held = self.held();
+        if held.offers.get(node).is_some_and(|offer| offer.epoch <= epoch) {
+            held.offers.remove(node);
+            drop(held);
             self.changed.notify_one();
         }
     }
@@ -123,27 +178,71 @@ impl Keeper {
 
     fn merge(&self) {
         let (adverts, definitions) = {
-            let mut held = self.held();
-            let used: HashSet<Digest> =
-                held.adverts.values().flat_map(|advert| &advert.rows).map(|row| row.definition).collect();
-            held.definitions.retain(|digest, _| used.contains(digest));
+            let held = self.held();
+            let adverts: Vec<(NodeId, Arc<Advert>)> = held
+                .offers
+                .iter()
+                .map(|(node, offer)| (node.clone(), offer.effective(&held.definitions)))
+                .collect();
             let definitions: HashMap<_, _> = held
                 .definitions
                 .iter()
                 .map(|(digest, compiled)| (*digest, compiled.definition.clone()))
                 .collect();
-            (held.adverts.clone(), definitions)
+            (adverts, definitions)
         };
         let catalog = catalog::merge(adverts.iter().map(|(node, advert)| (node, &**advert)), &definitions);
         let mut held = self.held();
-        held.accepted.retain(|key, _| catalog.skills.contains_key(key));
         for skill in catalog.skills.values() {
             let class = skill.shown().definition.class;
-            held.accepted.entry(skill.key.clone()).or_insert(class);
+            if held.accepted.len() < MAX_ACCEPTED {
+                held.accepted.entry(skill.key.clone()).or_insert(class);
+            }
         }
         drop(held);
         self.merged.store(Arc::new(catalog));
+        self.forget_unused();
     }
+
+    /// Drops definitions that no offer names any more: after the catalog that names them is gone.
+    fn forget_unused(&self) {
+        let mut held = self.held();
+        let used: HashSet<Digest> = held
+            .offers
+            .values()
+            .flat_map(|offer| offer.advert.rows.iter().chain(offer.previous.values()))
+            .map(|row| row.definition)
+            .collect();
+        held.definitions.retain(|digest, _| used.contains(digest));
+    }
+}
+
+fn compile(bytes: &Bytes) -> Result<Compiled, Malformed> {
+    let (_, definition) = decode_definition(bytes)?;
+    let text = match definition.kind {
+        Kind::Executable => definition.schema.as_str(),
+        Kind::Instructions => "{}",
+    };
+    let schema = Schema::compile(text).map_err(|error| Malformed::new("schema", error))?;
+    Ok(Compiled { definition: Arc::new(definition), schema })
+}
+
+/// Says beside each row whose definition was refused why it is not in the catalog.
+fn refuse_rows(advert: &mut Advert, definition: Digest, malformed: &Malformed) {
+    let said: Vec<_> = advert
+        .rows
+        .iter()
+        .filter(|row| row.definition == definition)
+        .map(|row| Diagnostic {
+            severity: Severity::Error,
+            path: row.path.clone(),
+            line: None,
+            rule: malformed.field.to_owned(),
+            message: format!("the coordinator refused the definition: {}", malformed.message),
+            key: Some(row.key.clone()),
+        })
+        .collect();
+    advert.diagnostics.extend(said);
 }
 
 #[cfg(test)]
@@ -202,13 +301,13 @@ mod tests {
         let keeper = Keeper::default();
         let (bytes, digest) = encode_definition(&definition(Class::Safe));
         let (one, two) = ("n1".parse().unwrap(), "n2".parse().unwrap());
-        assert_eq!(keeper.advertise(&one, advert(digest)), [digest]);
-        keeper.define(&bytes).unwrap();
-        assert!(keeper.advertise(&two, advert(digest)).is_empty());
+        assert_eq!(keeper.advertise(&one, 1, advert(digest)), [digest]);
+        keeper.define(&one, &bytes).unwrap();
+        assert!(keeper.advertise(&two, 1, advert(digest)).is_empty());
         keeper.merge();
         assert_eq!(keeper.current().skills.len(), 1);
-        keeper.withdraw(&one);
-        keeper.withdraw(&two);
+        keeper.withdraw(&one, 1);
+        keeper.withdraw(&two, 1);
         keeper.merge();
         assert!(keeper.current().skills.is_empty());
         assert!(keeper.held().definitions.is_empty());
@@ -218,12 +317,13 @@ mod tests {
     fn a_node_that_comes_later_cannot_lower_the_class_of_a_skill() {
         let keeper = Keeper::default();
         let (dangerous, first) = encode_definition(&definition(Class::Dangerous));
-        keeper.define(&dangerous).unwrap();
-        keeper.advertise(&"n1".parse().unwrap(), advert(first));
+        let (one, two) = ("n1".parse().unwrap(), "n2".parse().unwrap());
+        keeper.advertise(&one, 1, advert(first));
+        keeper.define(&one, &dangerous).unwrap();
         keeper.merge();
         let (safe, second) = encode_definition(&definition(Class::Safe));
-        keeper.advertise(&"n2".parse().unwrap(), advert(second));
-        keeper.define(&safe).unwrap();
+        keeper.advertise(&two, 1, advert(second));
+        keeper.define(&two, &safe).unwrap();
         keeper.merge();
         let catalog = keeper.current();
         let skill = catalog.skills.values().next().unwrap();
@@ -237,7 +337,47 @@ mod tests {
     fn a_definition_with_a_hostile_schema_is_refused_here_too() {
         let keeper = Keeper::default();
         let hostile = Definition { schema: r#"{"$ref":"http://x/y"}"#.into(), ..definition(Class::Safe) };
-        assert!(keeper.define(&encode_definition(&hostile).0).is_err());
-        assert!(keeper.define(&Bytes::from_static(b"\xff\xff")).is_err());
+        let (bytes, digest) = encode_definition(&hostile);
+        let node = "n1".parse().unwrap();
+        assert!(keeper.define(&node, &bytes).is_err(), "it was not asked for");
+        keeper.advertise(&node, 1, advert(digest));
+        assert!(keeper.define(&node, &bytes).is_err());
+        keeper.merge();
+        let catalog = keeper.current();
+        assert!(catalog.skills.is_empty());
+        let said = &catalog.invalid.values().next().unwrap()[0].1;
+        assert!(said.message.contains("refused"), "{said}");
+    }
+
+    #[test]
+    fn a_changed_skill_neither_vanishes_nor_loses_its_class_while_its_definition_is_on_its_way() {
+        let keeper = Keeper::default();
+        let node = "n1".parse().unwrap();
+        let (dangerous, first) = encode_definition(&definition(Class::Dangerous));
+        let (safe, second) = encode_definition(&definition(Class::Safe));
+        keeper.advertise(&node, 1, advert(first));
+        keeper.define(&node, &dangerous).unwrap();
+        keeper.merge();
+        keeper.advertise(&node, 1, advert(second));
+        keeper.merge();
+        assert_eq!(keeper.current().skills.values().next().unwrap().shown().digest, first);
+        keeper.define(&node, &safe).unwrap();
+        keeper.merge();
+        let catalog = keeper.current();
+        let skill = catalog.skills.values().next().unwrap();
+        assert_eq!(skill.shown().digest, second);
+        assert_eq!(keeper.class_of(skill, skill.shown()), Class::Dangerous);
+    }
+
+    #[test]
+    fn the_end_of_an_old_session_does_not_withdraw_what_a_newer_one_told() {
+        let keeper = Keeper::default();
+        let node = "n1".parse().unwrap();
+        let (_, digest) = encode_definition(&definition(Class::Safe));
+        keeper.advertise(&node, 2, advert(digest));
+        keeper.withdraw(&node, 1);
+        assert!(keeper.advert_of(&node).is_some());
+        keeper.withdraw(&node, 2);
+        assert!(keeper.advert_of(&node).is_none());
     }
 }

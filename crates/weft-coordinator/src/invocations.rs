@@ -2,6 +2,9 @@
 //!
 //! The owner of an invocation alone writes its events; here that is this coordinator. Each invocation has a lock
 //! of its own; nothing is awaited under it. Whatever is told to a node was recorded before.
+//!
+//! Order of locks: an invocation's own first, then the map of all of them, the nodes, the catalog, the store. Never
+//! take an invocation's lock while walking the map: clone its `Arc` first.
 
 mod live;
 mod lost;
@@ -16,9 +19,12 @@ use weft_core::{
     event::EventKind,
     ids::{InvocationId, NodeId},
     invocation::{Invocation, Request, State, Trigger},
+    limits,
+    node::Target,
     outcome::{Final, Outcome},
     policy::Evidence,
     refusal::Refusal,
+    skill::Class,
     trace::TraceContext,
 };
 use weft_proto::{
@@ -76,7 +82,7 @@ impl Invocations {
 
     /// How many have not ended.
     pub(crate) fn active(&self) -> usize {
-        self.live.iter().filter(|live| !live.inner().invocation.state.is_finished()).count()
+        self.all().iter().filter(|live| !live.inner().invocation.state.is_finished()).count()
     }
 
     /// Makes a request an invocation, or finds the one that its request id stands for.
@@ -88,10 +94,10 @@ impl Invocations {
         if let Some(request_id) = &request.request_id {
             let known = self.store.find_request(&request.caller, request_id).await.map_err(internal)?;
             if let Some(known) = known {
-                return same_request(known, &request);
+                return self.attach(known, &request);
             }
         }
-        let (plan, route) = self.admission().admit(&request)?;
+        let (plan, attempt) = self.admit(&request)?;
         let invocation = Invocation {
             id: InvocationId::generate(),
             class: plan.class,
@@ -104,43 +110,113 @@ impl Invocations {
             last_sequence: 0,
             request,
         };
+        let id = invocation.id;
         let live = Arc::new(Live::new(invocation, plan, trace));
-        let (snapshot, recorded) = {
+        let (created, snapshot) = {
             let mut inner = live.inner();
-            let skill = inner.invocation.request.skill.clone();
-            let class = inner.invocation.class;
+            // Findable before it is recorded: whoever reads of it can cancel it, and a node that comes back settles it.
+            self.live.insert(id, live.clone());
+            let (skill, class) = (inner.invocation.request.skill.clone(), inner.invocation.class);
             inner.step(Trigger::Ready);
-            inner.assign(&self.nodes, route).ok_or_else(node_left)?;
-            let dispatched = inner.dispatched_event();
+            let dispatched = inner.give(attempt);
             let events = inner.number([EventKind::Admitted { skill, class }, dispatched]);
-            let created = self.store.create(&inner.invocation, events).map_err(store_full)?;
-            match created {
-                (Created::New, recorded) => (inner.invocation.clone(), recorded),
-                (Created::Existing(known), _) => return same_request(*known, &inner.invocation.request),
+            let created = self.store.create(&inner.invocation, events);
+            if !matches!(created, Ok((Created::New, _))) {
+                self.live.remove(&id);
             }
+            (created, inner.invocation.clone())
         };
-        self.live.insert(snapshot.id, live.clone());
-        tracing::debug!(weft.invocation.id = %snapshot.id, weft.skill = %snapshot.request.skill, "invocation admitted");
-        let attempt = snapshot.attempts;
-        self.send_all(vec![Prepared { live, attempt, recorded }]).await;
-        Ok(snapshot)
+        match created.map_err(store_full)? {
+            (Created::Existing(known), _) => self.attach(*known, &snapshot.request),
+            (Created::New, recorded) => {
+                tracing::debug!(weft.invocation.id = %id, weft.skill = %snapshot.request.skill, "invocation admitted");
+                let attempt = snapshot.attempts;
+                self.send_all(vec![Prepared { live, attempt, recorded }]).await;
+                Ok(snapshot)
+            }
+        }
     }
 
-    /// Chooses a node for a queued invocation and records that. `None` when there is none now.
-    fn prepare(&self, live: &Arc<Live>, inner: &mut Inner) -> Option<Prepared> {
+    /// Checks a request and takes a place for it on a node.
+    fn admit(&self, request: &Request) -> Result<(Plan, Attempt), Refusal> {
+        // A node may leave between the choice and the place; then another is chosen.
+        for _ in 0..3 {
+            let (plan, route) = self.admission().admit(request)?;
+            if let Some(attempt) = self.reserve(route) {
+                return Ok((plan, attempt));
+            }
+        }
+        Err(Refusal::NodeOffline { skill: request.skill.clone(), obstacles: vec![] })
+    }
+
+    /// Takes a place on a node. `None` when it has left meanwhile.
+    fn reserve(&self, route: Route) -> Option<Attempt> {
+        let view = self.nodes.view(&route.node)?;
+        let place = self.nodes.take_place(&route.node)?;
+        Some(Attempt::new(route, view.journal, view.epoch, place))
+    }
+
+    /// The invocation that a request id stands for, if the request asks for the same thing.
+    fn attach(&self, known: Invocation, request: &Request) -> Result<Invocation, Refusal> {
+        if !known.request.asks_the_same(request) {
+            let request_id = request.request_id.as_ref().map(ToString::to_string).unwrap_or_default();
+            return Err(Refusal::RequestIdReused { request_id });
+        }
+        if let (true, Some(live)) = (request.detach, self.find(known.id)) {
+            // Whoever asks for it this way does not watch it.
+            live.inner().invocation.request.detach = true;
+        }
+        Ok(known)
+    }
+
+    /// Voids the current attempt and gives the invocation to another node. `None` when there is none now, and then
+    /// nothing has changed.
+    fn move_on(
+        &self,
+        live: &Arc<Live>,
+        inner: &mut Inner,
+        trigger: Trigger,
+        reason: &str,
+    ) -> Option<Prepared> {
         let digest = inner.invocation.digest?;
         let route = self.admission().reroute(&inner.invocation.request, digest, &inner.avoid)?;
-        inner.assign(&self.nodes, route)?;
-        let dispatched = inner.dispatched_event();
-        let recorded = self.record(inner, [dispatched])?;
+        let attempt = self.reserve(route)?;
+        if !inner.step(trigger) {
+            return None;
+        }
+        inner.retries += 1;
+        let dispatched = inner.give(attempt);
+        let recorded = self.record(inner, [EventKind::Queued { reason: reason.to_owned() }, dispatched])?;
         Some(Prepared { live: live.clone(), attempt: inner.invocation.attempts, recorded })
     }
 
-    /// Sends dispatches once they are recorded. One that no longer fits its node goes back and is tried again.
+    /// An attempt provably never started: another node may have it, or it ends here.
+    fn never_started(
+        &self,
+        live: &Arc<Live>,
+        inner: &mut Inner,
+        avoid: Option<NodeId>,
+        last: Final,
+    ) -> Option<Prepared> {
+        inner.avoid.extend(avoid);
+        let attempt = inner.invocation.attempts;
+        let elsewhere = inner.plan.class != Class::Dangerous
+            && inner.retries < limits::SAFE_RETRIES
+            && !matches!(inner.invocation.request.target, Target::Node(_));
+        let moved = elsewhere
+            .then(|| self.move_on(live, inner, Trigger::Requeue { attempt }, &last.message))
+            .flatten();
+        if moved.is_none() {
+            self.finish(inner, last);
+        }
+        moved
+    }
+
+    /// Sends dispatches once they are recorded. One whose session is gone goes to another node.
     async fn send_all(&self, mut prepared: Vec<Prepared>) {
         while let Some(Prepared { live, attempt, recorded }) = prepared.pop() {
             // A safe skill may run again, so its intent need not be on disk before it leaves.
-            if live.class > weft_core::skill::Class::Safe && recorded.await.is_err() {
+            if live.class > Class::Safe && recorded.await.is_err() {
                 let mut inner = live.inner();
                 self.finish(
                     &mut inner,
@@ -154,17 +230,14 @@ impl Invocations {
             }
             let Some(message) = self.dispatch_message(&inner) else { continue };
             let Some(current) = inner.attempt.as_mut() else { continue };
-            if self.nodes.send(&current.node, Message::Dispatch(message)) {
+            if self.nodes.send(&current.node, current.epoch, Message::Dispatch(message)) {
                 current.sent = true;
                 continue;
             }
-            // It never left, so another node may have it.
+            // It never left.
             let node = current.node.clone();
-            if let Some(again) =
-                self.requeue(&live, &mut inner, Some(node), "its node left before the dispatch did")
-            {
-                prepared.push(again);
-            }
+            let last = Final::without_run(Outcome::NotStarted, "its node left before the dispatch did");
+            prepared.extend(self.never_started(&live, &mut inner, Some(node), last));
         }
     }
 
@@ -194,38 +267,18 @@ impl Invocations {
         })
     }
 
-    /// Voids the current attempt and looks for another node. What finds none ends here as `NOT_STARTED`.
-    fn requeue(
-        &self,
-        live: &Arc<Live>,
-        inner: &mut Inner,
-        avoid: Option<NodeId>,
-        reason: &str,
-    ) -> Option<Prepared> {
-        let attempt = inner.invocation.attempts;
-        if !inner.step(Trigger::Requeue { attempt }) {
-            return None;
-        }
-        inner.attempt = None;
-        inner.avoid.extend(avoid);
-        self.record(inner, [EventKind::Queued { reason: reason.to_owned() }]);
-        let prepared = self.prepare(live, inner);
-        if prepared.is_none() {
-            let mut last =
-                Final::without_run(Outcome::NotStarted, format!("{reason}; no other node can run it"));
-            last.attempt = attempt;
-            self.finish(inner, last);
-        }
-        prepared
-    }
-
-    /// Appends events. Output for which there is no room becomes a gap: told, never hidden.
+    /// Appends events, after the gap that stands in for output which found no room.
     fn record(
         &self,
         inner: &mut Inner,
         kinds: impl IntoIterator<Item = EventKind>,
     ) -> Option<weft_store::Recorded> {
-        let events = inner.number(kinds);
+        let gap = inner.pending_gap.take().map(|gap| EventKind::Gap {
+            node_from: gap.node_from,
+            node_to: gap.node_to,
+            bytes: gap.bytes,
+        });
+        let events = inner.number(gap.into_iter().chain(kinds));
         match self.store.append(&inner.invocation, events) {
             Ok(recorded) => Some(recorded),
             Err(error) => {
@@ -235,12 +288,12 @@ impl Invocations {
         }
     }
 
-    /// Ends an invocation.
-    fn finish(&self, inner: &mut Inner, mut last: Final) {
+    /// Ends an invocation. Returns what its last event waits for.
+    fn finish(&self, inner: &mut Inner, mut last: Final) -> Option<weft_store::Recorded> {
         let resolves = inner.invocation.state.is_finished();
         let outcome = last.outcome;
         if !inner.step(Trigger::Finish { outcome }) {
-            return;
+            return None;
         }
         last.resolves = resolves;
         last.digest = last.digest.or(inner.invocation.digest);
@@ -249,7 +302,7 @@ impl Invocations {
         inner.unknown_at = None;
         let id = inner.invocation.id;
         let message = last.message.clone();
-        self.record(inner, [EventKind::Finished(Box::new(last))]);
+        let recorded = self.record(inner, [EventKind::Finished(Box::new(last))]);
         // An attempt that may still tell its end is kept, so that the truth can come late.
         if outcome == Outcome::Unknown {
             tracing::warn!(weft.invocation.id = %id, %message, "the outcome of an invocation is unknown");
@@ -262,6 +315,7 @@ impl Invocations {
             inner.attempt = None;
             self.live.remove(&id);
         }
+        recorded
     }
 
     /// Asks for the end of an invocation. One that has ended stays as it is.
@@ -305,6 +359,7 @@ impl Invocations {
         // Without a session it is sent when the node is back.
         self.nodes.send(
             &attempt.node,
+            attempt.epoch,
             Message::Cancel(link::Cancel {
                 invocation_id: inner.invocation.id.to_string(),
                 attempt: inner.invocation.attempts,
@@ -346,14 +401,6 @@ impl Invocations {
     }
 }
 
-fn same_request(known: Invocation, request: &Request) -> Result<Invocation, Refusal> {
-    if known.request.asks_the_same(request) {
-        return Ok(known);
-    }
-    let request_id = request.request_id.as_ref().map(ToString::to_string).unwrap_or_default();
-    Err(Refusal::RequestIdReused { request_id })
-}
-
 fn internal(error: StoreError) -> Refusal {
     Refusal::Internal(error.to_string())
 }
@@ -361,17 +408,12 @@ fn internal(error: StoreError) -> Refusal {
 fn store_full(error: StoreError) -> Refusal {
     match error {
         StoreError::Full => Refusal::Quota {
-            what: "the event log is full of invocations that have not ended".into(),
-            retry_after: std::time::Duration::from_secs(5),
+            what:
+                "the event log is full of invocations that run, and of requests that are remembered for a day"
+                    .into(),
+            retry_after: std::time::Duration::from_secs(60),
         },
         StoreError::NotFound | StoreError::Forgotten => internal(error),
-    }
-}
-
-fn node_left() -> Refusal {
-    Refusal::Quota {
-        what: "the chosen node left at this moment".into(),
-        retry_after: std::time::Duration::from_millis(100),
     }
 }
 
@@ -379,37 +421,18 @@ fn node_left() -> Refusal {
 pub(crate) type InHand = HashMap<(InvocationId, u32), link::AttemptInHand>;
 
 impl Inner {
-    /// Gives the invocation to a node: the next attempt. `None` when the node has left meanwhile.
-    fn assign(&mut self, nodes: &Nodes, route: Route) -> Option<()> {
-        let view = nodes.view(&route.node)?;
-        let place = nodes.take_place(&route.node)?;
-        let attempt = self.invocation.attempts + 1;
-        if !self.step(Trigger::Dispatch { attempt }) {
-            return None;
-        }
-        self.invocation.attempts = attempt;
-        self.invocation.node = Some(route.node.clone());
-        self.invocation.digest = Some(route.digest);
-        self.attempt = Some(Attempt {
-            node: route.node,
-            digest: route.digest,
-            journal: view.journal,
-            epoch: view.epoch,
-            sequence: 0,
-            sent: false,
-            lost: false,
-            place: Some(place),
-        });
-        Some(())
-    }
-
-    fn dispatched_event(&self) -> EventKind {
-        // Only called right after `assign`.
-        let attempt = self.attempt.as_ref().expect("an attempt was just assigned");
-        EventKind::Dispatched {
-            node: attempt.node.clone(),
-            attempt: self.invocation.attempts,
-            digest: attempt.digest,
-        }
+    /// Gives the invocation to a node: the next attempt. Nothing of the one before carries over.
+    fn give(&mut self, attempt: Attempt) -> EventKind {
+        let number = self.invocation.attempts + 1;
+        self.step(Trigger::Dispatch { attempt: number });
+        self.invocation.attempts = number;
+        self.invocation.node = Some(attempt.node.clone());
+        self.invocation.digest = Some(attempt.digest);
+        self.unknown_at = None;
+        self.result_dropped = false;
+        let event =
+            EventKind::Dispatched { node: attempt.node.clone(), attempt: number, digest: attempt.digest };
+        self.attempt = Some(attempt);
+        event
     }
 }

@@ -3,15 +3,19 @@
 //! The coordinator never stops reading a link: nothing below waits for a disk or a caller while messages are
 //! unread. Acknowledgements wait for their records beside the reading.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::{MissedTickBehavior, interval};
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::{BoxFuture, ready},
+    stream::FuturesOrdered,
+};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tonic::Streaming;
 use weft_core::{
     advert::Advert,
     event::NodeNews,
-    ids::{Digest, InvocationId, NodeId},
+    ids::{Digest, InvocationId, JournalId, NodeId},
     node::Node,
     refusal::Refusal,
 };
@@ -29,6 +33,12 @@ use crate::{
     nodes::{Arrival, Nodes, Opened},
 };
 
+/// How long a new link may take to begin.
+const HELLO: Duration = Duration::from_secs(10);
+/// How long a node that broke the protocol is asked to stay away.
+const REFUSED_RETRY: Duration = Duration::from_secs(30);
+/// Most news in one message.
+const MAX_EVENTS: usize = 8192;
 /// Definitions asked for in one message.
 const ASKED_AT_ONCE: usize = 16;
 /// Most labels of a node, and longest name or label in bytes.
@@ -51,6 +61,9 @@ pub(crate) struct Session {
     id: NodeId,
     name: String,
     epoch: u64,
+    journal: JournalId,
+    /// What the hello named; settled when the session is served.
+    in_hand: InHand,
     incoming: Streaming<link::ConnectRequest>,
 }
 
@@ -61,11 +74,18 @@ enum End {
     Closed(String),
     /// A newer session took over.
     Superseded,
+    /// The node let too much pile up.
+    NotReading,
     /// The node broke the protocol.
     Broken(Malformed),
+    /// What the node told cannot be recorded: it keeps it and tells it again.
+    NotRecorded,
     /// The coordinator stops.
     Draining,
 }
+
+/// News whose records are under way, in the order in which they came.
+type Recording = FuturesOrdered<BoxFuture<'static, Option<((InvocationId, u32), u64)>>>;
 
 impl Links {
     /// Reads a hello and opens a session.
@@ -73,14 +93,15 @@ impl Links {
         &self,
         mut incoming: Streaming<link::ConnectRequest>,
     ) -> Result<(Session, Opened), Refusal> {
-        if self.drain.has_begun() {
-            return Err(Refusal::Draining);
-        }
-        let first = incoming.message().await.ok().flatten().and_then(|message| message.message);
-        let Some(connect_request::Message::Hello(hello)) = first else {
-            return Err(malformed(Malformed::new("message", "the first message of a link must be hello")));
+        let first = timeout(HELLO, incoming.message()).await.ok().and_then(Result::ok).flatten();
+        let Some(connect_request::Message::Hello(hello)) = first.and_then(|message| message.message) else {
+            return Err(malformed(Malformed::new("message", "a link begins with hello, within 10 s")));
         };
         let (arrival, in_hand) = read_hello(hello)?;
+        // While it drains, a coordinator still wants to hear how everything ends.
+        if self.drain.has_begun() && !self.invocations.knows_any(&in_hand) {
+            return Err(Refusal::Draining);
+        }
         let (id, name, journal) =
             (arrival.node.id.clone(), arrival.node.name.clone(), arrival.journal.clone());
         let timings = &self.config.timings;
@@ -95,15 +116,23 @@ impl Links {
         });
         let epoch = opened.epoch;
         tracing::info!(weft.node.id = %id, node = %name, epoch, in_hand = in_hand.len(), "node connected");
-        self.invocations.node_connected(&id, &journal, epoch, in_hand).await;
-        Ok((Session { links: self.clone(), id, name, epoch, incoming }, opened))
+        Ok((Session { links: self.clone(), id, name, epoch, journal, in_hand, incoming }, opened))
     }
 }
 
 impl Session {
     /// Serves the link to its end.
     pub(crate) async fn serve(mut self) {
+        let in_hand = std::mem::take(&mut self.in_hand);
+        self.links.invocations.node_connected(&self.id, &self.journal, self.epoch, in_hand).await;
         let end = self.read_all().await;
+        if let End::Broken(malformed) = &end {
+            self.send(Message::Goodbye(link::Goodbye {
+                reason: link::goodbye::Reason::Refused.into(),
+                message: malformed.to_string(),
+                retry_after: Some(convert::duration_to_wire(REFUSED_RETRY)),
+            }));
+        }
         let current = self.links.nodes.close(&self.id, self.epoch);
         let (id, node, epoch) = (&self.id, &self.name, self.epoch);
         match end {
@@ -113,23 +142,32 @@ impl Session {
                 tracing::warn!(weft.node.id = %id, %node, epoch, %why, "node disconnected");
             }
             End::Closed(why) => tracing::debug!(weft.node.id = %id, %node, epoch, %why, "old session closed"),
+            End::NotReading => {
+                tracing::warn!(weft.node.id = %id, %node, epoch, "the node does not read its link")
+            }
+            End::NotRecorded => {
+                tracing::error!(weft.node.id = %id, %node, epoch, "cannot record what the node tells")
+            }
             End::Broken(malformed) => {
                 tracing::error!(weft.node.id = %id, %node, epoch, %malformed, "the node broke the protocol");
             }
         }
     }
 
+    fn send(&self, message: Message) -> bool {
+        self.links.nodes.send(&self.id, self.epoch, message)
+    }
+
     async fn read_all(&mut self) -> End {
-        let mut recording = FuturesUnordered::new();
+        let mut recording = Recording::new();
         let mut heartbeat = interval(self.links.config.timings.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let message = tokio::select! {
-                biased;
                 message = self.incoming.message() => message,
-                Some(acknowledged) = recording.next(), if !recording.is_empty() => {
-                    if let Some(acknowledged) = acknowledged {
-                        self.acknowledge(vec![acknowledged]);
+                Some(done) = recording.next(), if !recording.is_empty() => {
+                    if !self.acknowledge(done, &mut recording) {
+                        return End::NotRecorded;
                     }
                     continue;
                 }
@@ -138,8 +176,9 @@ impl Session {
                         time: Some(convert::timestamp_to_wire(jiff::Timestamp::now())),
                         ..Default::default()
                     };
-                    if !self.links.nodes.send(&self.id, Message::Heartbeat(beat)) {
-                        return End::Superseded;
+                    if !self.send(Message::Heartbeat(beat)) {
+                        let current = self.links.nodes.is_current(&self.id, self.epoch);
+                        return if current { End::NotReading } else { End::Superseded };
                     }
                     continue;
                 }
@@ -153,19 +192,14 @@ impl Session {
             if !self.links.nodes.heard(&self.id, self.epoch) {
                 return End::Superseded;
             }
-            match self.take(message).await {
-                Ok(pending) => recording.extend(pending),
-                Err(malformed) => return End::Broken(malformed),
+            if let Err(malformed) = self.take(message, &mut recording).await {
+                return End::Broken(malformed);
             }
         }
     }
 
-    /// Takes one message. Returns the acknowledgements that wait for a record.
-    async fn take(
-        &self,
-        message: link::ConnectRequest,
-    ) -> Result<Vec<impl Future<Output = Option<link::AcknowledgedAttempt>> + Send + use<>>, Malformed> {
-        let mut pending = Vec::new();
+    /// Takes one message.
+    async fn take(&self, message: link::ConnectRequest, recording: &mut Recording) -> Result<(), Malformed> {
         match message.message {
             Some(connect_request::Message::Hello(_)) => {
                 return Err(Malformed::new("hello", "a link has one hello"));
@@ -174,87 +208,84 @@ impl Session {
             Some(connect_request::Message::Definitions(definitions)) => {
                 for bytes in definitions.definitions {
                     // The schema is compiled here, which a hostile one makes slow within its bounds.
-                    let catalog = self.links.catalog.clone();
-                    let defined = tokio::task::spawn_blocking(move || catalog.define(&bytes)).await;
+                    let (catalog, id) = (self.links.catalog.clone(), self.id.clone());
+                    let defined = tokio::task::spawn_blocking(move || catalog.define(&id, &bytes)).await;
                     if let Ok(Err(malformed)) = defined {
                         tracing::warn!(weft.node.id = %self.id, %malformed, "definition refused");
                     }
                 }
             }
-            Some(connect_request::Message::Events(events)) => {
-                pending = self.report(events).await?;
-            }
+            Some(connect_request::Message::Events(events)) => self.report(events, recording).await?,
             Some(connect_request::Message::Draining(draining)) => {
                 tracing::info!(weft.node.id = %self.id, node = %self.name, reason = %draining.reason, "node draining");
                 self.links.nodes.set_draining(&self.id, self.epoch);
             }
             Some(connect_request::Message::Heartbeat(_)) => {}
             Some(connect_request::Message::CancelAcknowledged(cancel)) => {
-                tracing::debug!(
-                    weft.invocation.id = %cancel.invocation_id, weft.node.id = %self.id,
-                    in_hand = cancel.in_hand, "cancel acknowledged"
-                );
+                let id = convert::parse("invocation_id", &cancel.invocation_id)?;
+                if !cancel.in_hand {
+                    self.links.invocations.cancel_missed(&self.id, self.epoch, id, cancel.attempt);
+                }
             }
             // From a newer node: what it means is not known, and it does no harm to leave it out.
             None => {}
         }
-        Ok(pending)
+        Ok(())
     }
 
     fn advertise(&self, advert: Advert) {
         let skills = advert.rows.len();
-        let missing: Vec<Digest> = self.links.catalog.advertise(&self.id, advert);
+        let missing: Vec<Digest> = self.links.catalog.advertise(&self.id, self.epoch, advert);
         tracing::info!(weft.node.id = %self.id, node = %self.name, skills, new = missing.len(), "node advertised");
         for digests in missing.chunks(ASKED_AT_ONCE) {
             let digests =
                 digests.iter().map(|digest| bytes::Bytes::copy_from_slice(digest.as_bytes())).collect();
-            self.links
-                .nodes
-                .send(&self.id, Message::DefinitionsRequest(link::DefinitionsRequest { digests }));
+            self.send(Message::DefinitionsRequest(link::DefinitionsRequest { digests }));
         }
     }
 
-    async fn report(
-        &self,
-        events: link::NodeEvents,
-    ) -> Result<Vec<impl Future<Output = Option<link::AcknowledgedAttempt>> + Send + use<>>, Malformed> {
-        // The last acknowledgement of an attempt speaks for all before it.
-        let mut done: BTreeMap<(InvocationId, u32), u64> = BTreeMap::new();
-        let mut pending = Vec::new();
+    async fn report(&self, events: link::NodeEvents, recording: &mut Recording) -> Result<(), Malformed> {
+        if events.events.len() > MAX_EVENTS {
+            return Err(Malformed::new("events", format_args!("more than {MAX_EVENTS} in one message")));
+        }
         for event in events.events {
             let invocation = convert::parse("invocation_id", &event.invocation_id)?;
             let (attempt, sequence) = (event.attempt, event.node_sequence);
-            let Some(news) = convert::news_from_wire(event.event)? else {
-                done.insert((invocation, attempt), sequence);
-                continue;
-            };
+            let news = convert::news_from_wire(event.event)?;
             let news = NodeNews { invocation, attempt, sequence, news };
             let taken = self.links.invocations.report(&self.id, news).await;
-            match taken.recorded {
-                None => {
-                    done.insert((invocation, attempt), taken.acknowledged);
-                }
-                Some(recorded) => pending.push(async move {
-                    // What cannot be recorded is not acknowledged: the node keeps it.
-                    recorded.await.ok()?;
-                    Some(acknowledged(invocation, attempt, taken.acknowledged))
-                }),
-            }
+            let done = ((invocation, attempt), taken.acknowledged);
+            recording.push_back(match taken.recorded {
+                None => Box::pin(ready(Some(done))),
+                // What cannot be recorded is not acknowledged: the node keeps it.
+                Some(recorded) => Box::pin(async move { recorded.await.ok().map(|()| done) }),
+            });
         }
-        if !done.is_empty() {
-            let list = done.into_iter().map(|((id, attempt), to)| acknowledged(id, attempt, to)).collect();
-            self.acknowledge(list);
-        }
-        Ok(pending)
+        Ok(())
     }
 
-    fn acknowledge(&self, attempts: Vec<link::AcknowledgedAttempt>) {
-        self.links.nodes.send(&self.id, Message::Acknowledgement(link::Acknowledgement { attempts }));
+    /// Acknowledges what is recorded: this, and all that follows and is ready as well, in one message. `false` when
+    /// something could not be recorded.
+    fn acknowledge(&self, first: Option<((InvocationId, u32), u64)>, recording: &mut Recording) -> bool {
+        let mut done: BTreeMap<(InvocationId, u32), u64> = BTreeMap::new();
+        let mut next = Some(Some(first));
+        while let Some(Some(recorded)) = next {
+            let Some((key, sequence)) = recorded else { return false };
+            // The last of an attempt speaks for all before it.
+            done.insert(key, sequence);
+            next = recording.next().now_or_never();
+        }
+        let attempts = done
+            .into_iter()
+            .map(|((invocation, attempt), node_sequence)| link::AcknowledgedAttempt {
+                invocation_id: invocation.to_string(),
+                attempt,
+                node_sequence,
+            })
+            .collect();
+        self.send(Message::Acknowledgement(link::Acknowledgement { attempts }));
+        true
     }
-}
-
-fn acknowledged(invocation: InvocationId, attempt: u32, node_sequence: u64) -> link::AcknowledgedAttempt {
-    link::AcknowledgedAttempt { invocation_id: invocation.to_string(), attempt, node_sequence }
 }
 
 fn malformed(malformed: Malformed) -> Refusal {

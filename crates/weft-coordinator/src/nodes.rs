@@ -18,6 +18,7 @@ use tonic::Status;
 use weft_core::{
     ids::{JournalId, NodeId},
     node::Node,
+    refusal::Refusal,
 };
 use weft_proto::link;
 
@@ -101,6 +102,15 @@ pub(crate) struct Opened {
     pub(crate) inbox: mpsc::Receiver<ToNode>,
 }
 
+/// A node whose lease ended.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) node: Arc<Node>,
+    /// Its last session.
+    pub(crate) epoch: u64,
+    pub(crate) silent: Duration,
+}
+
 /// One invocation that a node has in hand; gives its place back when dropped.
 #[derive(Debug)]
 pub(crate) struct Place(Arc<Entry>);
@@ -118,11 +128,20 @@ impl Entry {
     }
 }
 
+/// Epochs are counted from the time in milliseconds, so that they grow across restarts without being stored: no
+/// coordinator opens a thousand sessions a second.
+fn epoch_now() -> u64 {
+    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0)
+}
+
+/// The furthest epoch that a node may claim to have had: clocks differ, but not by more than a day.
+fn furthest_epoch() -> u64 {
+    epoch_now() + 24 * 3600 * 1000
+}
+
 impl Nodes {
     pub(crate) fn new() -> Self {
-        // Epochs grow across restarts without being stored: no coordinator hands out a thousand a second.
-        let start = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
-        Self { known: DashMap::new(), last_epoch: AtomicU64::new(start) }
+        Self { known: DashMap::new(), last_epoch: AtomicU64::new(epoch_now()) }
     }
 
     /// Opens a session and supersedes the one before. `stale` is how long a healthy session may be silent;
@@ -133,7 +152,7 @@ impl Nodes {
         stale: Duration,
         welcome: impl FnOnce(u64) -> link::Welcome,
     ) -> Opened {
-        self.last_epoch.fetch_max(arrival.previous_epoch, Ordering::Relaxed);
+        self.last_epoch.fetch_max(arrival.previous_epoch.min(furthest_epoch()), Ordering::Relaxed);
         let epoch = self.last_epoch.fetch_add(1, Ordering::Relaxed) + 1;
         let (outbox, inbox) = mpsc::channel(OUTBOX);
         // Before anybody else can send in this session. A new channel has room.
@@ -218,10 +237,19 @@ impl Nodes {
         }
     }
 
-    /// Sends a message in the current session. `false` when there is none, or the node does not read.
-    pub(crate) fn send(&self, id: &NodeId, message: link::connect_response::Message) -> bool {
+    /// Whether a session is the node's current one.
+    pub(crate) fn is_current(&self, id: &NodeId, epoch: u64) -> bool {
+        self.known.get(id).is_some_and(|entry| entry.state().epoch == epoch)
+    }
+
+    /// Sends a message in the session with this epoch. `false` when that is not the current one any more, is closed,
+    /// or the node does not read.
+    pub(crate) fn send(&self, id: &NodeId, epoch: u64, message: link::connect_response::Message) -> bool {
         let Some(entry) = self.known.get(id) else { return false };
         let mut state = entry.state();
+        if state.epoch != epoch {
+            return false;
+        }
         let Some(outbox) = &state.outbox else { return false };
         let sent = outbox.try_send(Ok(link::ConnectResponse { message: Some(message) }));
         if sent.is_err() {
@@ -249,19 +277,47 @@ impl Nodes {
         views
     }
 
-    /// Removes the nodes whose lease is over and returns them, with the time for which each was silent. A node
-    /// that is silent in an open session loses the session as well.
-    pub(crate) fn end_leases(&self, lease: Duration) -> Vec<(Arc<Node>, Duration)> {
+    /// Removes the nodes whose lease is over and returns them. A node that is silent in an open session loses the
+    /// session as well.
+    pub(crate) fn end_leases(&self, lease: Duration) -> Vec<Lost> {
         let mut lost = Vec::new();
         self.known.retain(|_, entry| {
             let state = entry.state();
             let silent = state.heard.elapsed();
             if silent > lease {
-                lost.push((state.node.clone(), silent));
+                lost.push(Lost { node: state.node.clone(), epoch: state.epoch, silent });
             }
             silent <= lease
         });
         lost
+    }
+
+    /// The node that a caller means: the one with this id, else the one with this name.
+    ///
+    /// # Errors
+    /// When there is none, or several have the name.
+    pub(crate) fn resolve(&self, name: &str) -> Result<NodeId, Refusal> {
+        if let Ok(id) = name.parse::<NodeId>()
+            && self.known.contains_key(&id)
+        {
+            return Ok(id);
+        }
+        let mut named: Vec<NodeId> = self
+            .known
+            .iter()
+            .map(|entry| entry.state().node.clone())
+            .filter(|node| node.name == name)
+            .map(|node| node.id.clone())
+            .collect();
+        named.sort();
+        match &named[..] {
+            [] => Err(Refusal::NodeNotFound { node: name.to_owned() }),
+            [only] => Ok(only.clone()),
+            [..] => Err(Refusal::NodeAmbiguous {
+                node: name.to_owned(),
+                ids: named.iter().take(8).map(ToString::to_string).collect(),
+            }),
+        }
     }
 
     /// Extends every lease, after the coordinator itself stood still.
@@ -371,7 +427,7 @@ mod tests {
     #[tokio::test]
     async fn epochs_only_grow_also_past_those_of_another_coordinator() {
         let nodes = Nodes::new();
-        let mut last = u64::MAX - 10;
+        let mut last = epoch_now() + 3_600_000;
         for _ in 0..3 {
             let opened = nodes.open(Arrival { previous_epoch: last, ..arrival("j") }, STALE, welcome);
             assert!(opened.epoch > last);
@@ -380,15 +436,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_node_that_claims_an_absurd_epoch_poisons_nothing() {
+        let nodes = Nodes::new();
+        let opened = nodes.open(Arrival { previous_epoch: u64::MAX, ..arrival("j") }, STALE, welcome);
+        assert!(opened.epoch <= furthest_epoch() + 1);
+        assert!(nodes.open(arrival("j"), STALE, welcome).epoch > opened.epoch);
+    }
+
+    #[tokio::test]
+    async fn an_id_means_its_node_and_a_name_must_mean_one() {
+        let nodes = Nodes::new();
+        for (id, name) in [("n1", "web"), ("n2", "n1"), ("n3", "web"), ("n4", "db")] {
+            let mut arrival = arrival("j");
+            arrival.node.id = id.parse().unwrap();
+            arrival.node.name = name.into();
+            nodes.open(arrival, STALE, welcome);
+        }
+        assert_eq!(nodes.resolve("n1").unwrap().as_str(), "n1");
+        assert_eq!(nodes.resolve("db").unwrap().as_str(), "n4");
+        assert_eq!(nodes.resolve("web").unwrap_err().reason(), "NODE_AMBIGUOUS");
+        assert_eq!(nodes.resolve("gone").unwrap_err().reason(), "NODE_NOT_FOUND");
+    }
+
+    #[tokio::test]
     async fn a_node_that_does_not_read_loses_its_session() {
         let nodes = Nodes::new();
         let id = "n1".parse().unwrap();
-        let _opened = nodes.open(arrival("j"), STALE, welcome);
+        let opened = nodes.open(arrival("j"), STALE, welcome);
         let heartbeat = || link::connect_response::Message::Heartbeat(link::Heartbeat::default());
         for _ in 1..OUTBOX {
-            assert!(nodes.send(&id, heartbeat()));
+            assert!(nodes.send(&id, opened.epoch, heartbeat()));
         }
-        assert!(!nodes.send(&id, heartbeat()));
+        assert!(!nodes.send(&id, opened.epoch, heartbeat()));
         assert_eq!(nodes.view(&id).unwrap().presence, Presence::Disconnected);
     }
 }

@@ -4,12 +4,12 @@ use weft_core::{
     advert::Row,
     catalog::{Skill, Variant},
     ids::{Digest, NodeId},
-    node::Target,
+    node::{Selector, Target},
     refusal::{Obstacle, Refusal},
     skill::Kind,
 };
 
-use crate::nodes::{Presence, View};
+use crate::nodes::{Nodes, Presence, View};
 
 /// A node that can take an invocation, and the files it would start.
 #[derive(Debug, Clone)]
@@ -20,14 +20,46 @@ pub(crate) struct Candidate<'a> {
 }
 
 /// What a caller wants of the node.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Wish<'a> {
-    pub(crate) target: &'a Target,
-    pub(crate) pinned: Option<Digest>,
+    /// The one node that the caller names.
+    node: Option<NodeId>,
+    selector: Option<&'a Selector>,
+    pinned: Option<Digest>,
+}
+
+impl<'a> Wish<'a> {
+    /// What a target and a pinned digest ask for.
+    ///
+    /// # Errors
+    /// When the target names a node that is not known, or several.
+    pub(crate) fn new(target: &'a Target, pinned: Option<Digest>, nodes: &Nodes) -> Result<Self, Refusal> {
+        let (node, selector) = match target {
+            Target::Any => (None, None),
+            Target::Node(name) => (Some(nodes.resolve(name)?), None),
+            Target::Selector(selector) => (None, Some(selector)),
+        };
+        Ok(Self { node, selector, pinned })
+    }
+
+    /// The same target with another digest.
+    pub(crate) fn with_digest(self, digest: Digest) -> Self {
+        Self { pinned: Some(digest), ..self }
+    }
+
+    /// Whether the caller says which files it means, so that those that are shown do not matter.
+    fn is_exact(&self) -> bool {
+        self.pinned.is_some() || self.node.is_some()
+    }
+
+    fn admits(&self, view: &View) -> bool {
+        self.node.as_ref().is_none_or(|node| *node == view.node.id)
+            && self.selector.is_none_or(|selector| selector.matches(&view.node.labels))
+    }
 }
 
 /// Every reason why a node cannot take an invocation of a skill now; none for a candidate.
-pub(crate) fn obstacles(skill: &Skill, view: &View, wish: Wish<'_>) -> Vec<Obstacle> {
+pub(crate) fn obstacles(skill: &Skill, view: &View, wish: &Wish<'_>) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let mut add = |kind: &str, reason: String| {
         found.push(Obstacle {
@@ -37,12 +69,15 @@ pub(crate) fn obstacles(skill: &Skill, view: &View, wish: Wish<'_>) -> Vec<Obsta
             reason,
         });
     };
-    match wish.target {
-        Target::Any => {}
-        Target::Node(name) if view.node.is_called(name) => {}
-        Target::Node(name) => add("target", format!("the call names node {name}")),
-        Target::Selector(selector) if selector.matches(&view.node.labels) => {}
-        Target::Selector(selector) => add("target", format!("its labels do not fit {selector}")),
+    if let Some(node) = &wish.node
+        && *node != view.node.id
+    {
+        add("target", format!("the call names node {node}"));
+    }
+    if let Some(selector) = wish.selector
+        && !selector.matches(&view.node.labels)
+    {
+        add("target", format!("its labels do not fit {selector}"));
     }
     match view.presence {
         Presence::Connected => {}
@@ -63,6 +98,12 @@ pub(crate) fn obstacles(skill: &Skill, view: &View, wish: Wish<'_>) -> Vec<Obsta
             {
                 add("digest", format!("its files have digest {}", variant.digest));
             }
+            if !wish.is_exact() && variant.definition.schema != skill.shown().definition.schema {
+                add(
+                    "schema",
+                    "its copy takes other args than the one shown; name the node or pin its digest".into(),
+                );
+            }
         }
     }
     if view.outstanding >= view.capacity {
@@ -72,16 +113,11 @@ pub(crate) fn obstacles(skill: &Skill, view: &View, wish: Wish<'_>) -> Vec<Obsta
 }
 
 /// Whether a node is a candidate, without saying why not: this stands on the path of every call.
-fn candidate<'a>(variant: &'a Variant, row: &Row, view: &View, wish: Wish<'_>) -> Option<Candidate<'a>> {
-    let fits = match wish.target {
-        Target::Any => true,
-        Target::Node(name) => view.node.is_called(name),
-        Target::Selector(selector) => selector.matches(&view.node.labels),
-    };
+fn candidate<'a>(variant: &'a Variant, row: &Row, view: &View, wish: &Wish<'_>) -> Option<Candidate<'a>> {
     let free = view.presence == Presence::Connected && view.outstanding < view.capacity;
     let pinned = wish.pinned.is_none_or(|pinned| pinned == variant.digest);
     let runs = row.eligible() && variant.definition.kind == Kind::Executable;
-    (fits && free && pinned && runs).then(|| Candidate {
+    (free && pinned && runs && wish.admits(view)).then(|| Candidate {
         node: view.node.id.clone(),
         variant,
         outstanding: view.outstanding,
@@ -92,15 +128,14 @@ fn candidate<'a>(variant: &'a Variant, row: &Row, view: &View, wish: Wish<'_>) -
 /// take the same args as the one shown count: a call means what the catalog showed.
 pub(crate) fn candidates<'a>(
     skill: &'a Skill,
-    wish: Wish<'_>,
+    wish: &Wish<'_>,
     view: impl Fn(&NodeId) -> Option<View>,
 ) -> Vec<Candidate<'a>> {
-    let exact = wish.pinned.is_some() || matches!(wish.target, Target::Node(_));
     let shown = &skill.shown().definition.schema;
     skill
         .variants
         .iter()
-        .filter(|variant| exact || variant.definition.schema == *shown)
+        .filter(|variant| wish.is_exact() || variant.definition.schema == *shown)
         .flat_map(|variant| variant.providers.iter().map(move |(node, row)| (variant, node, row)))
         .filter_map(|(variant, node, row)| candidate(variant, row, &view(node)?, wish))
         .collect()
@@ -121,13 +156,8 @@ pub(crate) fn choose<'a>(candidates: &[Candidate<'a>]) -> Option<Candidate<'a>> 
 }
 
 /// Why nobody can take an invocation.
-pub(crate) fn refusal(skill: &Skill, views: &[View], wish: Wish<'_>) -> Refusal {
+pub(crate) fn refusal(skill: &Skill, views: &[View], wish: &Wish<'_>) -> Refusal {
     let key = skill.key.clone();
-    if let Target::Node(name) = wish.target
-        && !views.iter().any(|view| view.node.is_called(name))
-    {
-        return Refusal::NodeNotFound { node: name.chars().take(128).collect() };
-    }
     if let Some(pinned) = wish.pinned
         && !skill.variants.iter().any(|variant| variant.digest == pinned)
     {
@@ -151,6 +181,9 @@ pub(crate) fn refusal(skill: &Skill, views: &[View], wish: Wish<'_>) -> Refusal 
     let away = only(&["offline", "draining", "busy"]);
     if !away.is_empty() {
         return Refusal::NodeOffline { skill: key, obstacles: away };
+    }
+    if !only(&["schema", "offline", "draining", "busy"]).is_empty() {
+        return Refusal::SchemaConflict { skill: key };
     }
     // A node that is no target says nothing new when others are.
     let telling = |list: &&Vec<Obstacle>| !list.iter().any(|obstacle| obstacle.kind == "target");
@@ -258,9 +291,18 @@ mod tests {
         }
     }
 
+    fn wish(target: &Target) -> Wish<'_> {
+        let (node, selector) = match target {
+            Target::Any => (None, None),
+            Target::Node(id) => (Some(id.parse().unwrap()), None),
+            Target::Selector(selector) => (None, Some(selector)),
+        };
+        Wish { node, selector, pinned: None }
+    }
+
     fn names(skill: &Skill, views: &[View], target: &Target) -> Vec<String> {
         let find = |id: &NodeId| views.iter().find(|view| view.node.id == *id).cloned();
-        candidates(skill, Wish { target, pinned: None }, find)
+        candidates(skill, &wish(target), find)
             .into_iter()
             .map(|candidate| candidate.node.to_string())
             .collect()
@@ -281,10 +323,10 @@ mod tests {
             view("n5", Presence::Connected, 2),
         ];
         assert_eq!(names(&skill, &views, &Target::Any), ["n1"]);
-        assert_eq!(names(&skill, &views, &Target::Node("n1-name".into())), ["n1"]);
+        assert_eq!(names(&skill, &views, &Target::Node("n1".into())), ["n1"]);
         assert!(names(&skill, &views, &Target::Node("n2".into())).is_empty());
         assert_eq!(names(&skill, &views, &Target::Selector("zone=n1".parse().unwrap())), ["n1"]);
-        let wish = Wish { target: &Target::Any, pinned: None };
+        let wish = &wish(&Target::Any);
         for view in &views[1..] {
             assert_eq!(obstacles(&skill, view, wish).len(), 1, "{}", view.node.id);
         }
@@ -300,21 +342,23 @@ mod tests {
         let views = [view("n1", Presence::Connected, 1), view("n2", Presence::Connected, 0)];
         assert_eq!(names(&skill, &views, &Target::Any), ["n1"]);
         assert_eq!(names(&skill, &views, &Target::Node("n2".into())), ["n2"]);
+        let any = &wish(&Target::Any);
+        assert_eq!(obstacles(&skill, &views[1], any)[0].kind, "schema");
+        assert!(obstacles(&skill, &views[1], &any.clone().with_digest(Digest::of(b"2"))).is_empty());
+        assert_eq!(refusal(&skill, &views[1..], any).reason(), "SCHEMA_CONFLICT");
     }
 
     #[test]
     fn the_refusal_says_what_stands_in_the_way() {
         let skill = skill(vec![variant(b"1", "{}", &[("n1", true), ("n2", false)])]);
-        let any = Wish { target: &Target::Any, pinned: None };
-        let reason = |views: &[View], wish| refusal(&skill, views, wish).reason();
+        let any = &wish(&Target::Any);
+        let reason = |views: &[View], wish: &Wish<'_>| refusal(&skill, views, wish).reason();
         let gone = [view("n1", Presence::Disconnected, 0), view("n2", Presence::Connected, 0)];
         assert_eq!(reason(&gone, any), "NODE_OFFLINE");
         assert_eq!(reason(&gone[1..], any), "NO_ELIGIBLE_NODE");
         assert_eq!(reason(&[view("n1", Presence::Connected, 2)], any), "QUEUE_FULL");
-        let nobody = Target::Node("n9".into());
-        assert_eq!(reason(&gone, Wish { target: &nobody, pinned: None }), "NODE_NOT_FOUND");
-        let pinned = Wish { target: &Target::Any, pinned: Some(Digest::of(b"9")) };
-        assert_eq!(reason(&gone, pinned), "DIGEST_MISMATCH");
+        let pinned = any.clone().with_digest(Digest::of(b"9"));
+        assert_eq!(reason(&gone, &pinned), "DIGEST_MISMATCH");
     }
 
     #[test]

@@ -30,8 +30,8 @@ use crate::{
 
 /// Largest message that a node may send, in bytes: an advert of a thousand skills, or a definition.
 const MAX_LINK_MESSAGE: usize = 8 * 1024 * 1024;
-/// Largest request of a caller, in bytes: args and what surrounds them.
-const MAX_REQUEST: usize = weft_core::limits::ARGS_BYTES + 64 * 1024;
+/// Largest request of a caller, in bytes: more than args may have, so that it is we who say that they are too large.
+const MAX_REQUEST: usize = 4 * weft_core::limits::ARGS_BYTES;
 /// How long streams have to end once they were told to.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 

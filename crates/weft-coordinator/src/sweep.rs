@@ -30,11 +30,12 @@ pub(crate) async fn sweep(
             tracing::warn!(late_ms = late.as_millis(), "the coordinator stood still; extending all leases");
             nodes.extend_leases();
         }
-        for (node, silent) in nodes.end_leases(timings.lease) {
-            tracing::warn!(weft.node.id = %node.id, node = %node.name, silent_s = silent.as_secs(), "node lost");
-            catalog.withdraw(&node.id);
-            invocations.node_lost(&node, silent).await;
+        for lost in nodes.end_leases(timings.lease) {
+            let silent_s = lost.silent.as_secs();
+            tracing::warn!(weft.node.id = %lost.node.id, node = %lost.node.name, silent_s, "node lost");
+            catalog.withdraw(&lost.node.id, lost.epoch);
+            invocations.node_lost(&lost).await;
         }
-        invocations.sweep();
+        invocations.sweep().await;
     }
 }

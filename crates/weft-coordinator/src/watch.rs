@@ -63,7 +63,8 @@ pub(crate) async fn watch(
         last,
         after,
         ready: Vec::new().into_iter(),
-        ended: false,
+        // Whoever has seen the end already has nothing to wait for.
+        ended: invocation.state.is_finished() && after == invocation.last_sequence,
         heartbeat,
         drain,
         _watched: watched.map(|watched| Box::new(watched) as Box<dyn Send>),

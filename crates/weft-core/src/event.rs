@@ -154,6 +154,6 @@ pub struct NodeNews {
     pub attempt: u32,
     /// From 1, without gaps within the attempt.
     pub sequence: u64,
-    /// What the node tells.
-    pub news: News,
+    /// What the node tells; `None` when it is of a kind that this side does not know.
+    pub news: Option<News>,
 }

@@ -79,8 +79,13 @@ pub enum Trigger {
     },
     /// It is to be ended.
     Terminate,
-    /// The attempt is void, and a new one may be made: it never started, or the skill may run again.
+    /// The attempt provably never started, and a new one may be made.
     Requeue {
+        /// The attempt that is void.
+        attempt: u32,
+    },
+    /// The attempt is lost, and the skill does no harm when it runs again.
+    RunAgain {
         /// The attempt that is void.
         attempt: u32,
     },
@@ -150,10 +155,11 @@ impl State {
                 Trigger::Terminate,
             ) => Ok(Terminating { attempt }),
 
-            // Nothing that is being ended is tried again.
-            (
+            // Nothing that is being ended is tried again, and what has started is never said not to have.
+            (Dispatched { attempt } | Accepted { attempt }, Trigger::Requeue { attempt: void })
+            | (
                 Dispatched { attempt } | Accepted { attempt } | Running { attempt },
-                Trigger::Requeue { attempt: void },
+                Trigger::RunAgain { attempt: void },
             ) if attempt == void => Ok(Queued),
 
             (
@@ -215,8 +221,10 @@ pub struct Request {
     pub skill: SkillKey,
     /// The digest that the caller insists on.
     pub pinned: Option<Digest>,
-    /// The args, exactly as they came.
+    /// The args, exactly as they came. A store may forget them once the invocation has ended.
     pub args: Bytes,
+    /// The digest of the args, which outlives them.
+    pub args_digest: Digest,
     /// Where it may run.
     pub target: Target,
     /// The longest run that the caller wants; the manifest may say less.
@@ -229,8 +237,8 @@ impl Request {
     /// Whether a second request under the same id asks for the same thing. The budget and the way of watching may
     /// differ: they do not change what is done.
     pub fn asks_the_same(&self, other: &Self) -> bool {
-        (&self.agent, &self.skill, &self.pinned, &self.args, &self.target)
-            == (&other.agent, &other.skill, &other.pinned, &other.args, &other.target)
+        (&self.agent, &self.skill, &self.pinned, &self.args_digest, &self.target)
+            == (&other.agent, &other.skill, &other.pinned, &other.args_digest, &other.target)
     }
 }
 
@@ -281,6 +289,7 @@ mod tests {
             (1u32..4).prop_map(|attempt| Trigger::Start { attempt }),
             Just(Trigger::Terminate),
             (1u32..4).prop_map(|attempt| Trigger::Requeue { attempt }),
+            (1u32..4).prop_map(|attempt| Trigger::RunAgain { attempt }),
             outcome.prop_map(|outcome| Trigger::Finish { outcome }),
         ]
     }
@@ -316,6 +325,13 @@ mod tests {
                 state = state.on(trigger).unwrap_or(state);
             }
         }
+    }
+
+    #[test]
+    fn what_has_started_cannot_be_said_not_to_have() {
+        let running = State::Running { attempt: 1 };
+        assert!(running.on(Trigger::Requeue { attempt: 1 }).is_err());
+        assert_eq!(running.on(Trigger::RunAgain { attempt: 1 }), Ok(State::Queued));
     }
 
     #[test]

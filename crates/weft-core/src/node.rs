@@ -26,13 +26,6 @@ pub struct Node {
     pub slots: u32,
 }
 
-impl Node {
-    /// Whether a caller who wrote `name` means this node: its id, or its name.
-    pub fn is_called(&self, name: &str) -> bool {
-        self.id.as_str() == name || self.name == name
-    }
-}
-
 /// Where an invocation may run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Target {

@@ -168,7 +168,7 @@ impl Final {
 pub fn check_output(stdout: &[u8], schema: Option<&Schema>) -> Result<(), String> {
     let shown = || {
         let head = &stdout[..stdout.len().min(limits::SHOWN_OUTPUT_BYTES)];
-        format!("the program ran to completion; its stdout begins with \"{}\"", text::escape(head))
+        format!("the program ran to completion; its stdout begins with: {}", text::escape(head))
     };
     let printed = match std::str::from_utf8(stdout) {
         Ok(printed) => printed,

@@ -158,6 +158,14 @@ pub enum Refusal {
         /// As the caller wrote it.
         invocation: String,
     },
+    /// Several nodes have the name.
+    #[error("several nodes are called {node:?}; name one by its id: {}", .ids.join(", "))]
+    NodeAmbiguous {
+        /// As the caller wrote it.
+        node: String,
+        /// Their ids.
+        ids: Vec<String>,
+    },
     /// There is no such node.
     #[error("node {node:?} is not known here; `weft nodes` lists those that are")]
     NodeNotFound {
@@ -191,6 +199,7 @@ impl Refusal {
             Self::Draining => "DRAINING",
             Self::StreamMoved { .. } => "STREAM_MOVED",
             Self::InvocationNotFound { .. } => "INVOCATION_NOT_FOUND",
+            Self::NodeAmbiguous { .. } => "NODE_AMBIGUOUS",
             Self::NodeNotFound { .. } => "NODE_NOT_FOUND",
             Self::Internal(_) => "INTERNAL",
         }

@@ -4,7 +4,7 @@
 //! and references expand to too many sub-schemas is refused: 28 levels of `allOf` over one `$ref` fit into two
 //! kilobytes and take seconds for one value.
 
-use std::collections::HashMap;
+mod cost;
 
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
@@ -15,6 +15,8 @@ use crate::{json, limits};
 #[derive(Debug)]
 pub struct Schema {
     validator: Validator,
+    /// Sub-schemas that are applied to one part of a value, at most.
+    per_part: u64,
 }
 
 /// Why a schema does not compile.
@@ -32,9 +34,14 @@ pub enum SchemaError {
     /// Not an object.
     #[error("the schema must be an object that describes the args object")]
     NotAnObject,
-    /// A `$ref` that leaves the document.
-    #[error("the reference {0:?} leaves the schema; only local references such as \"#/$defs/x\" are allowed")]
-    RemoteReference(String),
+    /// A reference that leaves the document, or points at nothing in it.
+    #[error(
+        "the reference {0:?} is not a place in the schema; only references such as \"#/$defs/x\" are allowed"
+    )]
+    Reference(String),
+    /// A sub-schema that changes what references mean.
+    #[error("\"$id\" is only allowed at the top of a schema")]
+    NestedId,
     /// References and combinators that expand too far.
     #[error("references and combinators expand to more than {limit} sub-schemas", limit = limits::SCHEMA_EXPANSION)]
     Expansion,
@@ -55,6 +62,10 @@ pub struct Violation {
     pub message: String,
 }
 
+/// Most sub-schemas that one validation may apply: some tens of milliseconds.
+const MAX_WORK: u64 = 5_000_000;
+/// Most sub-schemas that one validation may apply when it says what does not fit.
+const MAX_WORK_EXPLAINED: u64 = 50_000;
 /// Most violations that one validation reports.
 const MAX_VIOLATIONS: usize = 16;
 
@@ -74,13 +85,13 @@ impl Schema {
         if depth(&schema) > limits::SCHEMA_DEPTH {
             return Err(SchemaError::TooDeep);
         }
-        Expansion::new(&schema).check()?;
+        let per_part = cost::per_part(&schema)?;
         let validator = jsonschema::options()
             .offline()
             .with_pattern_options(PatternOptions::regex().size_limit(1 << 20).dfa_size_limit(1 << 20))
             .build(&schema)
             .map_err(|error| SchemaError::Invalid(error.masked().to_string()))?;
-        Ok(Self { validator })
+        Ok(Self { validator, per_part })
     }
 
     /// Checks a value.
@@ -88,8 +99,17 @@ impl Schema {
     /// # Errors
     /// With the first violations, at most sixteen.
     pub fn validate(&self, value: &Value) -> Result<(), Vec<Violation>> {
+        let whole = |message: &str| vec![Violation { pointer: String::new(), message: message.to_owned() }];
+        let work = parts(value).saturating_mul(self.per_part);
+        if work > MAX_WORK {
+            return Err(whole("the value has more parts than this schema can be checked for"));
+        }
         if self.validator.is_valid(value) {
             return Ok(());
+        }
+        // Every branch that does not fit leaves an error behind, so a list is only made where it is short.
+        if work > MAX_WORK_EXPLAINED {
+            return Err(whole("the value does not fit the schema; it is too large to say where"));
         }
         Err(self
             .validator
@@ -111,105 +131,12 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// Counts the sub-schemas that are applied to *the same* value when every local reference is followed.
-///
-/// A keyword that goes into a part of the value (`properties`, `items`) starts a count of its own: there the
-/// size of the value bounds the work, and recursion is sound.
-struct Expansion<'a> {
-    root: &'a Value,
-    counts: HashMap<*const Value, Count>,
-}
-
-#[derive(Clone, Copy)]
-enum Count {
-    Counting,
-    Known(u64),
-}
-
-/// Keywords whose sub-schemas are applied to the same value.
-const IN_PLACE: [&str; 9] =
-    ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"];
-
-/// Keywords whose members are data, not schemas.
-const DATA: [&str; 6] = ["enum", "const", "default", "examples", "required", "dependentRequired"];
-
-impl<'a> Expansion<'a> {
-    fn new(root: &'a Value) -> Self {
-        Self { root, counts: HashMap::new() }
-    }
-
-    fn check(mut self) -> Result<(), SchemaError> {
-        self.every(self.root)
-    }
-
-    /// Checks each sub-schema below, wherever it stands.
-    fn every(&mut self, value: &'a Value) -> Result<(), SchemaError> {
-        match value {
-            Value::Object(members) => {
-                self.count(value)?;
-                for (name, member) in members {
-                    if !DATA.contains(&name.as_str()) {
-                        self.every(member)?;
-                    }
-                }
-                Ok(())
-            }
-            Value::Array(items) => items.iter().try_for_each(|item| self.every(item)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
-        }
-    }
-
-    fn count(&mut self, schema: &'a Value) -> Result<u64, SchemaError> {
-        let Value::Object(members) = schema else { return Ok(1) };
-        let key = std::ptr::from_ref(schema);
-        match self.counts.get(&key) {
-            Some(Count::Known(count)) => return Ok(*count),
-            Some(Count::Counting) => {
-                let name = members.get("$ref").and_then(Value::as_str).unwrap_or("#");
-                return Err(SchemaError::Circular(name.to_owned()));
-            }
-            None => {}
-        }
-        self.counts.insert(key, Count::Counting);
-        let mut total: u64 = 1;
-        for name in ["$ref", "$dynamicRef", "$recursiveRef"] {
-            if let Some(Value::String(reference)) = members.get(name) {
-                let target = self.resolve(reference)?;
-                total = total.saturating_add(self.count(target)?);
-            }
-        }
-        for name in IN_PLACE {
-            match members.get(name) {
-                Some(Value::Array(list)) => {
-                    for item in list {
-                        total = total.saturating_add(self.count(item)?);
-                    }
-                }
-                Some(Value::Object(map)) if matches!(name, "dependentSchemas" | "dependencies") => {
-                    for item in map.values() {
-                        total = total.saturating_add(self.count(item)?);
-                    }
-                }
-                Some(item) => total = total.saturating_add(self.count(item)?),
-                None => {}
-            }
-        }
-        if total > limits::SCHEMA_EXPANSION {
-            return Err(SchemaError::Expansion);
-        }
-        self.counts.insert(key, Count::Known(total));
-        Ok(total)
-    }
-
-    /// The sub-schema that a reference means. Anchors and ids are left to the validator, which bounds them by
-    /// refusing what it cannot find; they are counted as the whole document.
-    fn resolve(&self, reference: &str) -> Result<&'a Value, SchemaError> {
-        let fragment = match reference.strip_prefix('#') {
-            Some(fragment) => fragment,
-            None if reference.is_empty() => "",
-            None => return Err(SchemaError::RemoteReference(reference.chars().take(200).collect())),
-        };
-        Ok(self.root.pointer(fragment).unwrap_or(self.root))
+/// Parts of a value: itself, and every member and element below it.
+fn parts(value: &Value) -> u64 {
+    match value {
+        Value::Array(items) => items.iter().map(parts).fold(1, u64::saturating_add),
+        Value::Object(members) => members.values().map(parts).fold(1, u64::saturating_add),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
     }
 }
 
@@ -243,6 +170,11 @@ mod tests {
             );
         }
         doubling += r#""d28":{"type":"string"}}}"#;
+        let mut chain = String::from(r##"{"$ref":"#/$defs/0","$defs":{"##);
+        for link in 0..2500 {
+            chain += &format!(r##""{link}":{{"$ref":"#/$defs/{}"}},"##, link + 1);
+        }
+        chain += r#""2500":{}}}"#;
         let nested = r#"{"allOf":["#.repeat(2000) + "{}" + &"]}".repeat(2000);
         let cases = [
             r#"{"$ref":""}"#,
@@ -255,6 +187,7 @@ mod tests {
             r#"{"type":"objekt"}"#,
             "true",
             "[]",
+            &chain,
             r#"{"pattern":"(a)\\1"}"#,
             r#"{"pattern":"\\p{L}{500}\\p{L}{500}"}"#,
         ];
@@ -267,8 +200,39 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(2), "{}", &text[..text.len().min(60)]);
         }
         assert_eq!(Schema::compile(&doubling).unwrap_err(), SchemaError::Expansion);
-        assert!(matches!(Schema::compile(r#"{"$ref":"http://x/y"}"#), Err(SchemaError::RemoteReference(_))));
+        assert!(matches!(Schema::compile(r#"{"$ref":"http://x/y"}"#), Err(SchemaError::Reference(_))));
         assert!(matches!(Schema::compile(&nested), Err(SchemaError::Syntax(_) | SchemaError::TooDeep)));
+    }
+
+    #[test]
+    fn recursion_that_comes_back_twice_for_the_same_part_is_refused() {
+        let twice = r##"{"$ref":"#/$defs/n","$defs":{"n":{"anyOf":[
+            {"properties":{"c":{"$ref":"#/$defs/n"}},"required":["x"]},
+            {"properties":{"c":{"$ref":"#/$defs/n"}},"required":["y"]}]}}}"##;
+        assert_eq!(Schema::compile(twice).unwrap_err(), SchemaError::Expansion);
+        // Different members, and other members beside named ones, are different parts.
+        let expression = r##"{"$ref":"#/$defs/e","$defs":{
+            "e":{"anyOf":[{"type":"number"},{"$ref":"#/$defs/op"}]},
+            "op":{"type":"object","properties":{"left":{"$ref":"#/$defs/e"},"right":{"$ref":"#/$defs/e"}},
+                  "additionalProperties":{"$ref":"#/$defs/e"}}}}"##;
+        let expression = Schema::compile(expression).unwrap();
+        assert!(expression.validate(&json!({"left": 1, "right": {"left": 2, "x": {"right": 3}}})).is_ok());
+        assert!(expression.validate(&json!({"left": "one"})).is_err());
+    }
+
+    #[test]
+    fn wide_schemas_are_bounded_by_the_value() {
+        let consts: Vec<_> = (0..4000).map(|n| json!({"const": n})).collect();
+        let wide = Schema::compile(&json!({"items": {"anyOf": consts}}).to_string()).unwrap();
+        assert!(wide.validate(&json!([1, 2, 3999])).is_ok());
+        let begun = Instant::now();
+        let many: Vec<_> = (0..500_000).map(|_| -1).collect();
+        let violations = wide.validate(&json!(many)).unwrap_err();
+        assert!(violations[0].message.contains("more parts"), "{violations:?}");
+        assert!(
+            wide.validate(&json!(vec![-1; 100])).unwrap_err()[0].message.contains("too large to say where")
+        );
+        assert!(begun.elapsed() < Duration::from_secs(5));
     }
 
     #[test]

@@ -6,11 +6,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::Drain;
 
-/// SIGTERM and SIGINT, caught from the moment this is made.
+/// SIGTERM, SIGINT and SIGHUP (the terminal is gone), caught from the moment this is made.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -19,7 +20,11 @@ impl Signals {
     /// # Errors
     /// When the operating system refuses the handlers.
     pub fn catch() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
     /// Resolves with the name of the next signal.
@@ -27,6 +32,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            _ = self.hangup.recv() => "SIGHUP",
         }
     }
 

@@ -48,13 +48,13 @@ impl Spawner {
     pub fn run(&mut self, program: &Path, directory: &Path, stdin: &[u8]) -> Result<BareOutput, StartError> {
         let image =
             Image::new(program, directory, &[]).map_err(|what| StartError::InvalidCommand { what })?;
-        let pipes = Pipes::make(0).map_err(|errno| StartError::descriptors(errno.raw_os_error()))?;
+        let pipes = Pipes::blocking().map_err(|errno| StartError::descriptors(errno.raw_os_error()))?;
         let [a, b, c] = &pipes.child;
         let recipe = Recipe {
             image: Some(&image),
             stdio: Some([a.as_fd(), b.as_fd(), c.as_fd()]),
             placement: Placement::Inherit,
-            tag: None,
+            marks: None,
         };
         let child = match clone::start(self.call, &mut self.stack, &recipe) {
             Err(Failure { step: Step::Clone, errno: libc::ENOSYS }) => {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,7 +14,9 @@ use tokio::sync::oneshot;
 use crate::command::{Command, Observer, StopReason};
 use crate::config::{BuildError, Config};
 use crate::linux::clone::Stack;
+use crate::linux::proc;
 use crate::linux::tag::Mark;
+use crate::linux::tree::kill_strays;
 use crate::output::Audience;
 use crate::probe::{Containment, Ground, Probe};
 use crate::report::{Ending, Report};
@@ -38,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) ground: Ground,
     state: Mutex<State>,
+    /// How many slots are out of use.
+    quarantined: AtomicUsize,
     /// One per slot: mail has come, or the executor was closed.
     ready: Vec<Condvar>,
     wakes: Vec<Arc<OwnedFd>>,
@@ -86,6 +90,7 @@ impl Executor {
         let shared = Arc::new(Shared {
             config,
             ground,
+            quarantined: AtomicUsize::new(0),
             state: Mutex::new(State {
                 free: (0..slots).rev().collect(),
                 closed: false,
@@ -118,6 +123,27 @@ impl Executor {
     #[must_use]
     pub fn slots(&self) -> usize {
         self.0.shared.config.slots
+    }
+
+    /// How many of the slots are not quarantined: none of those runs anything until the processes it could not
+    /// kill are gone. One read of an atomic.
+    #[must_use]
+    pub fn usable_slots(&self) -> usize {
+        self.slots().saturating_sub(self.0.shared.quarantined.load(Ordering::Acquire))
+    }
+
+    /// Ends and reaps orphans of skills that no running invocation answers for: those that took off every mark
+    /// by which they could be known, or whose invocation ended without certainty. Children that another part
+    /// of this process started are left alone.
+    ///
+    /// Every invocation does this when it ends; to be called now and then, such as four times a second, for
+    /// what comes to light while none does. Does not wait: what is killed in one call is reaped in the next.
+    /// One small read when this process has no children but leaders, else about a microsecond for each; a scan
+    /// of `/proc` when there is something to kill, or where [`Probe::child_lists`] is false.
+    pub fn reap_orphans(&self) -> Reaped {
+        let strays = proc::strays(self.0.shared.ground.orphans.as_ref());
+        let killed = if strays.alive.is_empty() { 0 } else { kill_strays(&strays.alive).len() };
+        Reaped { reaped: strays.reaped, killed: u32::try_from(killed).unwrap_or(u32::MAX) }
     }
 
     /// What holds the process trees together.
@@ -249,7 +275,16 @@ impl Shared {
         state.current[slot] = None;
         if reusable {
             state.free.push(slot);
+        } else {
+            self.quarantined.fetch_add(1, Ordering::Release);
         }
+    }
+
+    /// The slot can take an invocation again.
+    pub(crate) fn end_quarantine(&self, slot: usize) {
+        let mut state = self.state();
+        self.quarantined.fetch_sub(1, Ordering::Release);
+        state.free.push(slot);
     }
 
     /// Waits a while; true when the executor was closed.
@@ -369,6 +404,17 @@ impl Drop for Running {
             self.stopper.stop(StopReason::Cancelled);
         }
     }
+}
+
+// === Reaped ===
+
+/// What [`Executor::reap_orphans`] did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reaped {
+    /// Orphans that had ended and were taken out of the process table.
+    pub reaped: u32,
+    /// Processes that lived and were killed.
+    pub killed: u32,
 }
 
 /// Only a defect in a slot's thread leads here, and then nothing is known about the child.

@@ -10,7 +10,8 @@
 //! ran, starts no shell, and speaks no gRPC. It has no async runtime: one thread per slot runs one child at a
 //! time, and a report is handed over through a channel that any runtime can await.
 //!
-//! What it asks of the process it lives in: nobody may reap children that are not theirs (`waitpid(-1)`).
+//! What it asks of the process it lives in: nobody may reap children that are not theirs (`waitpid(-1)`), and a
+//! child that somebody else starts does not lower both its RLIMIT_RTTIME and its RLIMIT_LOCKS.
 //! What it does to that process: makes it a sub-reaper, undoes an ignored SIGCHLD, and nothing else.
 //!
 //! Read `slot/run.rs` first, the story of one invocation. Then `linux/clone.rs` (how a child is made, the only
@@ -39,7 +40,7 @@ mod start_error;
 pub use bare::{BareOutput, Spawner};
 pub use command::{Command, Observer, StopReason};
 pub use config::{BuildError, Config, ContainmentChoice};
-pub use executor::{Executor, NoFreeSlot, Running, Stopper};
+pub use executor::{Executor, NoFreeSlot, Reaped, Running, Stopper};
 pub use linux::cgroup::NoCgroup;
 pub use linux::tag::{InvalidMark, Mark, Swept};
 pub use probe::{Containment, Probe};

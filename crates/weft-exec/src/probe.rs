@@ -11,7 +11,8 @@ use crate::config::{BuildError, ContainmentChoice};
 use crate::linux::cgroup::{Group, NoCgroup, Pool};
 use crate::linux::clone::{self, Call, Failure, Placement, Recipe, Stack};
 use crate::linux::proc::Orphans;
-use crate::linux::{reap, tag};
+use crate::linux::reap;
+use crate::linux::tag::Lease;
 use crate::report::Exit;
 
 /// What holds the process trees of an executor together.
@@ -133,10 +134,10 @@ impl Ground {
 
 /// The first of the calls that makes a child; the error of the last when none does.
 fn working_call(calls: &[Call], stack: &mut Stack) -> io::Result<Call> {
-    let tag = tag::next()?;
+    let lease = Lease::next()?;
     let mut refusal = io::Error::from(io::ErrorKind::Unsupported);
     for &call in calls {
-        match try_child(call, stack, Placement::Inherit, tag) {
+        match try_child(call, stack, Placement::Inherit, &lease) {
             Ok(()) => return Ok(call),
             Err(error) => refusal = error,
         }
@@ -148,13 +149,13 @@ fn working_call(calls: &[Call], stack: &mut Stack) -> io::Result<Call> {
 fn placement(call: Call, stack: &mut Stack, pool: &Pool) -> Result<bool, NoCgroup> {
     let refused = |error: io::Error| NoCgroup::NoPlacement(error.to_string());
     let probe = pool.group_named("probe").map_err(refused)?;
-    let tag = tag::next().map_err(refused)?;
+    let lease = Lease::next().map_err(refused)?;
     let born =
-        call == Call::Clone3 && try_child(call, stack, Placement::Born(probe.directory()), tag).is_ok();
+        call == Call::Clone3 && try_child(call, stack, Placement::Born(probe.directory()), &lease).is_ok();
     let placed = if born {
         Ok(false)
     } else {
-        try_child(call, stack, Placement::Enter(probe.enter()), tag).map(|()| true)
+        try_child(call, stack, Placement::Enter(probe.enter()), &lease).map(|()| true)
     };
     remove_probe(probe.path());
     placed.map_err(refused)
@@ -166,8 +167,8 @@ fn remove_probe(path: &Path) {
     }
 }
 
-fn try_child(call: Call, stack: &mut Stack, placement: Placement<'_>, tag: u64) -> io::Result<()> {
-    let recipe = Recipe { image: None, stdio: None, placement, tag: Some(tag) };
+fn try_child(call: Call, stack: &mut Stack, placement: Placement<'_>, lease: &Lease) -> io::Result<()> {
+    let recipe = Recipe { image: None, stdio: None, placement, marks: Some(lease.marks()) };
     let failed = |Failure { step, errno }| {
         io::Error::other(format!("failed to {}: {}", step.verb(), io::Error::from_raw_os_error(errno)))
     };

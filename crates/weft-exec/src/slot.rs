@@ -19,7 +19,7 @@ use crate::command::Command;
 use crate::executor::{Control, Job, Shared};
 use crate::linux::cgroup::Group;
 use crate::linux::clone::{self, Child, Failure, Image, Recipe, Stack, Step};
-use crate::linux::tag::{self, Tag};
+use crate::linux::tag::Lease;
 use crate::linux::tree::{Known, Tree};
 use crate::linux::{self, reap};
 use crate::output::{Audience, Stderr, Stdout};
@@ -50,7 +50,7 @@ pub(crate) struct Slot<'a> {
 /// A tree that would not go, and all that is needed to ask for it again.
 struct Stuck {
     child: Child,
-    tag: Tag,
+    lease: Lease,
     known: Known,
     leader_ended: bool,
 }
@@ -74,7 +74,7 @@ impl Slot<'_> {
                     return;
                 }
                 slot.renew_group();
-                shared.end(index, true);
+                shared.end_quarantine(index);
             }
         }
     }
@@ -85,7 +85,7 @@ impl Slot<'_> {
         mut audience: Audience,
         control: &Control,
     ) -> (Report, Option<Stuck>) {
-        let (child, pipes, tag) = match self.start(&command, control) {
+        let (child, pipes, lease) = match self.start(&command, control) {
             Ok(started) => started,
             Err(ending) => return (never_started(ending), None),
         };
@@ -99,7 +99,7 @@ impl Slot<'_> {
             config,
             tree: Tree {
                 leader: child.pid,
-                tag,
+                tag: lease.tag(),
                 group: self.group.as_ref(),
                 orphans: self.shared.ground.orphans.as_ref(),
             },
@@ -120,6 +120,7 @@ impl Slot<'_> {
             leader_ended: None,
             known: Known::default(),
             leftovers: HashSet::new(),
+            strays_since: None,
             count_leftovers: false,
             ending: None,
             phase: Phase::Running,
@@ -149,14 +150,14 @@ impl Slot<'_> {
             leftovers_killed: u32::try_from(leftovers.len()).unwrap_or(u32::MAX),
             stderr_tail: err.into_tail(),
         };
-        (report, unconfirmed.then(|| Stuck { child, tag, known, leader_ended: leader_ended.is_some() }))
+        (report, unconfirmed.then(|| Stuck { child, lease, known, leader_ended: leader_ended.is_some() }))
     }
 
     /// Starts the child; with another try while its file is open for writing somewhere. (Often in this very
     /// process: a child of another thread holds a copy of every descriptor for the moment before it
     /// executes.)
-    fn start(&mut self, command: &Command, control: &Control) -> Result<(Child, Pipes, Tag), Ending> {
-        let Command { program, directory, environment, stdin, .. } = command;
+    fn start(&mut self, command: &Command, control: &Control) -> Result<(Child, Pipes, Lease), Ending> {
+        let Command { program, directory, environment, .. } = command;
         let image = Image::new(program, directory, environment)
             .map_err(|what| Ending::CannotStart(StartError::InvalidCommand { what }))?;
         let give_up = Instant::now() + BUSY_LIMIT;
@@ -167,8 +168,8 @@ impl Slot<'_> {
                 return Err(Ending::Stopped(reason));
             }
             let cannot = |errno: Errno| Ending::CannotStart(StartError::descriptors(errno.raw_os_error()));
-            let pipes = Pipes::make(stdin.len()).map_err(cannot)?;
-            let tag = tag::next().map_err(|error| {
+            let pipes = Pipes::make().map_err(cannot)?;
+            let lease = Lease::next().map_err(|error| {
                 let errno = error.raw_os_error().unwrap_or_default();
                 Ending::CannotStart(StartError::Other { step: "read our own limits", errno })
             })?;
@@ -177,12 +178,15 @@ impl Slot<'_> {
                 image: Some(&image),
                 stdio: Some([a.as_fd(), b.as_fd(), c.as_fd()]),
                 placement: self.shared.ground.placement(self.group.as_ref()),
-                tag: Some(tag),
+                marks: Some(lease.marks()),
             };
             match clone::start(self.shared.ground.call, &mut self.stack, &recipe) {
-                Ok(child) => return Ok((child, pipes, tag)),
+                Ok(child) => {
+                    lease.led_by(child.pid);
+                    return Ok((child, pipes, lease));
+                }
                 Err(Failure { step: Step::Exec, errno: libc::ETXTBSY }) if Instant::now() < give_up => {
-                    let jitter = RandomState::new().hash_one(tag) % 1024;
+                    let jitter = RandomState::new().hash_one(lease.tag()) % 1024;
                     wait_for(self.wake, pause + pause * jitter as u32 / 1024);
                     pause = (pause * 2).min(Duration::from_millis(50));
                 }
@@ -209,7 +213,7 @@ impl Slot<'_> {
     fn quarantine(&self, index: usize, mut stuck: Stuck) -> bool {
         let tree = Tree {
             leader: stuck.child.pid,
-            tag: stuck.tag,
+            tag: stuck.lease.tag(),
             group: self.group.as_ref(),
             orphans: self.shared.ground.orphans.as_ref(),
         };

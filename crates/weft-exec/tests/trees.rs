@@ -353,6 +353,7 @@ fn unkillable_tree_is_reported_and_its_slot_quarantined() {
         assert!(what.contains(&pid.to_string()) && what.starts_with("killed when it was stopped"), "{what}");
         assert_eq!((report.exit, report.pid), (None, Some(pid)));
         assert!(executor.try_start(skills.sh("echo"), Box::new(Ear::default())).is_err());
+        assert_eq!((executor.slots(), executor.usable_slots()), (1, 0));
 
         fs::write(freezer.join("freezer.state"), "THAWED").unwrap();
         eventually("the slot is free", || {
@@ -361,6 +362,7 @@ fn unkillable_tree_is_reported_and_its_slot_quarantined() {
                 Err(_) => false,
             }
         });
+        assert_eq!(executor.usable_slots(), 1);
         assert_eq!(children(), []);
     });
     fs::remove_dir(&freezer).unwrap();

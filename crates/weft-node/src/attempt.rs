@@ -19,9 +19,9 @@ use weft_skills::Copy;
 /// Names an attempt.
 pub(crate) type Key = (InvocationId, u32);
 
-/// Bytes of news that are kept in memory for one attempt. Beyond them the oldest stderr that has not been sent is
-/// dropped, and a gap says so. State changes and results are never dropped.
-const KEPT_BYTES: u64 = 4 * 1024 * 1024;
+/// Bytes of stderr that are kept in memory for one attempt until they are acknowledged. Beyond them the oldest that
+/// has not been sent is dropped, and a gap says so. State changes and results are never dropped.
+const KEPT_STDERR: u64 = 4 * 1024 * 1024;
 /// What a piece of news costs beyond its payload.
 const NEWS_COST: u64 = 128;
 
@@ -42,10 +42,11 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Whether a second dispatch under the same name asks for the same thing.
-    pub(crate) fn asks_the_same(&self, other: &Self) -> bool {
-        (&self.skill, &self.digest, &self.args, &self.agent, self.class)
-            == (&other.skill, &other.digest, &other.args, &other.agent, other.class)
+    /// What it asks for, as one digest: a second dispatch under the same name must ask for the same.
+    pub(crate) fn content(&self) -> Digest {
+        let agent = self.agent.as_ref().map(AgentId::as_str).unwrap_or_default();
+        let args = Digest::of(&self.args);
+        Digest::of(format!("{}\n{}\n{args}\n{agent}\n{}", self.skill, self.digest, self.class).as_bytes())
     }
 }
 
@@ -68,8 +69,6 @@ pub(crate) struct Attempt {
     /// The files that are to be started, as they were when it was accepted.
     pub(crate) copy: Option<Arc<Copy>>,
     pub(crate) phase: Phase,
-    /// When it ended.
-    pub(crate) finished_at: Option<Instant>,
     /// It stands in the line of attempts that have something to send.
     pub(crate) in_line: bool,
     /// Bytes of stderr that were dropped here.
@@ -81,7 +80,8 @@ pub(crate) struct Attempt {
     /// Items at the front of `news` that were sent in this session.
     sent: usize,
     sent_bytes: u64,
-    held_bytes: u64,
+    /// Bytes of stderr in `news`.
+    kept_stderr: u64,
 }
 
 struct Item {
@@ -99,6 +99,14 @@ impl Item {
         };
         Self { sequence, time: Timestamp::now(), news, cost: NEWS_COST + payload }
     }
+
+    /// Bytes of stderr that it carries.
+    fn stderr(&self) -> u64 {
+        match &self.news {
+            News::Event(EventKind::Stderr { bytes, .. }) => bytes.len() as u64,
+            News::Accepted { .. } | News::Event(_) => 0,
+        }
+    }
 }
 
 impl Attempt {
@@ -107,7 +115,6 @@ impl Attempt {
             order,
             copy,
             phase: Phase::Waiting,
-            finished_at: None,
             in_line: false,
             dropped: 0,
             stderr_offset: 0,
@@ -116,7 +123,7 @@ impl Attempt {
             acknowledged: 0,
             sent: 0,
             sent_bytes: 0,
-            held_bytes: 0,
+            kept_stderr: 0,
         }
     }
 
@@ -124,9 +131,9 @@ impl Attempt {
     pub(crate) fn tell(&mut self, news: News) {
         let item = Item::new(self.next_sequence, news);
         self.next_sequence += 1;
-        self.held_bytes += item.cost;
+        self.kept_stderr += item.stderr();
         self.news.push_back(item);
-        while self.held_bytes > KEPT_BYTES && self.drop_oldest_stderr() {}
+        while self.kept_stderr > KEPT_STDERR && self.drop_oldest_stderr() {}
     }
 
     /// Adds bytes of stderr.
@@ -145,18 +152,12 @@ impl Attempt {
 
     /// Turns the oldest stderr that has not been sent into a gap. `false` when there is none.
     fn drop_oldest_stderr(&mut self) -> bool {
-        let is_stderr = |item: &Item| matches!(item.news, News::Event(EventKind::Stderr { .. }));
-        let Some(at) = (self.sent..self.news.len()).find(|at| is_stderr(&self.news[*at])) else {
+        let Some(at) = (self.sent..self.news.len()).find(|at| self.news[*at].stderr() > 0) else {
             return false;
         };
-        let Item { sequence, news, cost, .. } = &self.news[at];
-        let (sequence, cost) = (*sequence, *cost);
-        let bytes = match news {
-            News::Event(kind) => kind.payload() as u64,
-            News::Accepted { .. } => 0,
-        };
+        let (sequence, bytes) = (self.news[at].sequence, self.news[at].stderr());
         self.dropped += bytes;
-        self.held_bytes -= cost;
+        self.kept_stderr -= bytes;
         // Joins the gap before it, so that a flood costs one item.
         if at > self.sent
             && let Item {
@@ -173,7 +174,6 @@ impl Attempt {
         } else {
             let gap = EventKind::Gap { node_from: sequence, node_to: sequence, bytes };
             self.news[at] = Item::new(sequence, News::Event(gap));
-            self.held_bytes += self.news[at].cost;
         }
         true
     }
@@ -215,7 +215,7 @@ impl Attempt {
                 self.acknowledged = item.sequence;
                 self.sent -= 1;
                 self.sent_bytes -= item.cost;
-                self.held_bytes -= item.cost;
+                self.kept_stderr -= item.stderr();
                 freed += item.cost;
             }
         }
@@ -301,7 +301,7 @@ mod tests {
             attempt.tell_stderr(chunk.clone());
         }
         attempt.tell(News::Event(EventKind::Started { attempt: 1, pid: 1 }));
-        assert!(attempt.held_bytes <= KEPT_BYTES);
+        assert!(attempt.kept_stderr <= KEPT_STDERR);
         let sent = drain(&mut attempt);
         let mut next = 1;
         let mut gaps = 0;
@@ -325,6 +325,19 @@ mod tests {
         }
         assert_eq!((gaps, bytes), (1, 1000 * 64 * 1024));
         assert_eq!(attempt.dropped, 1000 * 64 * 1024 - (sent.len() as u64 - 3) * 64 * 1024);
+    }
+
+    #[test]
+    fn a_large_result_costs_no_stderr() {
+        let mut attempt = attempt();
+        for _ in 0..32 {
+            attempt.tell_stderr(Bytes::from(vec![b'x'; 64 * 1024]));
+        }
+        for n in 0..64 {
+            let bytes = Bytes::from(vec![b'y'; 256 * 1024]);
+            attempt.tell(News::Event(EventKind::OutputChunk { offset: n * 256 * 1024, bytes }));
+        }
+        assert_eq!((attempt.dropped, drain(&mut attempt).len()), (0, 96));
     }
 
     #[test]

@@ -17,6 +17,8 @@ use crate::{
 
 /// Between two sweeps of the table of attempts.
 const SWEEP: Duration = Duration::from_millis(250);
+/// How long invocations that were told to end may take beyond their grace.
+const KILL: Duration = Duration::from_secs(20);
 /// How long the coordinator may take to record the last news of a node that stops.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -142,7 +144,10 @@ impl Node {
             () = drain.stopped() => {}
         }
         supervisor.stop_all();
-        supervisor.idle().await;
+        // Whatever a child does, its node ends.
+        if timeout(config.stop_grace + KILL, supervisor.idle()).await.is_err() {
+            tracing::error!("stopping although invocations have not ended");
+        }
         if timeout(LAST_WORDS, supervisor.told()).await.is_err() {
             tracing::warn!("stopping although the coordinator has not recorded every outcome");
         }

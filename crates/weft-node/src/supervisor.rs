@@ -5,11 +5,13 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
+use indexmap::IndexMap;
 use jiff::Timestamp;
 use tokio::{
     sync::{Notify, watch},
@@ -18,7 +20,7 @@ use tokio::{
 use weft_core::{
     args::Args,
     event::{EventKind, News},
-    ids::{AgentId, SkillKey},
+    ids::{AgentId, Digest, SkillKey},
     limits,
     outcome::{Final, Outcome},
     policy::{Decision, decide},
@@ -44,6 +46,8 @@ use crate::{
 /// How long an attempt of a skill that is not safe is remembered after its end, so that a second dispatch of it is
 /// answered instead of run.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+/// Most attempts that are remembered after their end; the oldest is forgotten first.
+const MAX_REMEMBERED: usize = 100_000;
 /// Results larger than this are checked away from the event loop, in bytes.
 const LARGE_RESULT: usize = 256 * 1024;
 
@@ -68,6 +72,9 @@ struct Shared {
 #[derive(Default)]
 struct Table {
     attempts: HashMap<Key, Attempt>,
+    /// Attempts that are over and told: what each asked for, the oldest first. Of skills that are not safe only:
+    /// running a safe one again does no harm.
+    remembered: IndexMap<Key, Remembered>,
     /// Attempts that wait for a slot, the oldest first.
     waiting: VecDeque<Key>,
     /// Attempts that have something to send, in turn.
@@ -78,6 +85,12 @@ struct Table {
     schemas: HashMap<String, Arc<Schema>>,
     sent_bytes: u64,
     draining: bool,
+}
+
+/// An attempt that is over.
+struct Remembered {
+    content: Digest,
+    ended: Instant,
 }
 
 /// Everything that a supervisor stands on.
@@ -125,9 +138,10 @@ impl Supervisor {
         let order = Arc::new(read_dispatch(&dispatch)?);
         let checked = self.check(&order, &dispatch);
         let mut table = self.table();
-        if let Some(known) = table.attempts.get(&order.key) {
+        let known = table.attempts.get(&order.key).map(|attempt| attempt.order.content());
+        if let Some(known) = known.or_else(|| table.remembered.get(&order.key).map(|over| over.content)) {
             // Its news answer: they are on their way, or were recorded.
-            if !known.order.asks_the_same(&order) {
+            if known != order.content() {
                 tracing::error!(
                     weft.invocation.id = %order.key.0, weft.attempt = order.key.1,
                     "a second dispatch under the same id asks for something else; ignored"
@@ -153,7 +167,6 @@ impl Supervisor {
             Some(reason) => {
                 tracing::debug!(weft.invocation.id = %key.0, %reason, "not started");
                 attempt.phase = Phase::Finished;
-                attempt.finished_at = Some(Instant::now());
                 let last = Final::without_run(Outcome::NotStarted, reason);
                 attempt.tell(News::Event(EventKind::Finished(Box::new(last))));
             }
@@ -283,10 +296,28 @@ impl Supervisor {
     /// Starts what waits, as far as there are slots.
     fn start_waiting(&self) {
         while let Some((order, copy)) = self.next_to_start() {
-            if let Err(reason) = self.start(&order, &copy) {
-                let last = Final::without_run(Outcome::NotStarted, reason);
-                self.ended(order.key, Conclusion { last, chunks: vec![] });
+            if self.must_hash(&order, &copy) {
+                // Reading all files of a skill takes its time, and the link must be read meanwhile.
+                let supervisor = self.clone();
+                self.0.tasks.spawn(async move {
+                    let (reader, asked, files) = (supervisor.clone(), order.clone(), copy.clone());
+                    let checked = tokio::task::spawn_blocking(move || reader.unchanged(&asked, &files)).await;
+                    let checked = checked.unwrap_or_else(|_| Err("the check of its files failed".into()));
+                    supervisor.start_or_end(&order, &copy, checked);
+                    supervisor.start_waiting();
+                });
+            } else {
+                let checked = self.unchanged(&order, &copy);
+                self.start_or_end(&order, &copy, checked);
             }
+        }
+    }
+
+    fn start_or_end(&self, order: &Arc<Order>, copy: &Arc<Copy>, checked: Result<PathBuf, String>) {
+        let started = checked.and_then(|entry| self.start(order, copy, entry));
+        if let Err(reason) = started {
+            let last = Final::without_run(Outcome::NotStarted, reason);
+            self.end(order.key, Conclusion { last, chunks: vec![] });
         }
     }
 
@@ -313,11 +344,10 @@ impl Supervisor {
     }
 
     /// Starts an attempt in its slot, or says why it never starts.
-    fn start(&self, order: &Arc<Order>, copy: &Arc<Copy>) -> Result<(), String> {
+    fn start(&self, order: &Arc<Order>, copy: &Arc<Copy>, entry: PathBuf) -> Result<(), String> {
         if order.start_by <= Instant::now() {
             return Err("it waited too long for a slot".into());
         }
-        let entry = self.unchanged(order, copy)?;
         let told = Told {
             invocation: order.key.0,
             deadline: Timestamp::now() + order.budget,
@@ -356,16 +386,21 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Whether a stat of manifest and entry is not enough: a stat does not see what else the entry may load. That the
+    /// watcher sees, unless it cannot.
+    fn must_hash(&self, order: &Order, copy: &Copy) -> bool {
+        let exact = order.pinned || copy.definition.class.max(order.class) == Class::Dangerous;
+        exact || !self.0.watcher.is_clean()
+    }
+
     /// Checks that the files are what was advertised, and returns the entry to start.
-    fn unchanged(&self, order: &Order, copy: &Copy) -> Result<std::path::PathBuf, String> {
+    fn unchanged(&self, order: &Order, copy: &Copy) -> Result<PathBuf, String> {
         let reload = |why: String| {
             self.0.watcher.rescan_now();
             format!("changed: {why}")
         };
         let entry = copy.check_unchanged().map_err(|error| reload(error.to_string()))?;
-        // A stat sees the manifest and the entry; only the watcher sees what else the entry may load.
-        let exact = order.pinned || copy.definition.class.max(order.class) == Class::Dangerous;
-        if exact || !self.0.watcher.is_clean() {
+        if self.must_hash(order, copy) {
             match copy.digest_now() {
                 Ok(digest) if digest == copy.digest => {}
                 Ok(digest) => return Err(reload(format!("the files now have digest {digest}"))),
@@ -387,7 +422,8 @@ impl Supervisor {
         } else {
             self.conclude(report, &copy)
         };
-        self.ended(key, conclusion);
+        self.end(key, conclusion);
+        self.start_waiting();
     }
 
     fn conclude(&self, report: Report, copy: &Copy) -> Conclusion {
@@ -397,8 +433,8 @@ impl Supervisor {
         conclude(report, definition, schema.as_deref())
     }
 
-    /// An attempt that had a slot has ended.
-    fn ended(&self, key: Key, Conclusion { last, chunks }: Conclusion) {
+    /// Ends an attempt that had a slot, and gives the slot back.
+    fn end(&self, key: Key, Conclusion { last, chunks }: Conclusion) {
         let mut table = self.table();
         table.running -= 1;
         let skill = table.attempts.get(&key).map(|attempt| attempt.order.skill.clone());
@@ -415,7 +451,6 @@ impl Supervisor {
         drop(table);
         self.0.news.notify_one();
         self.0.ended.notify_waiters();
-        self.start_waiting();
     }
 
     /// What time alone brings about: attempts that waited too long, and memories that are old enough.
@@ -431,9 +466,9 @@ impl Supervisor {
             let last = Final::without_run(Outcome::NotStarted, "it waited too long for a slot");
             table.finish(*key, vec![], last);
         }
-        table.attempts.retain(|_, attempt| {
-            !attempt.is_told() || attempt.finished_at.is_none_or(|at| now.duration_since(at) < REMEMBERED)
-        });
+        while table.remembered.first().is_some_and(|(_, over)| now.duration_since(over.ended) > REMEMBERED) {
+            table.remembered.shift_remove_index(0);
+        }
         drop(table);
         if !expired.is_empty() {
             self.0.news.notify_one();
@@ -446,13 +481,12 @@ impl Table {
     fn finish(&mut self, key: Key, chunks: Vec<(u64, Bytes)>, mut last: Final) {
         let Some(attempt) = self.attempts.get_mut(&key) else { return };
         attempt.phase = Phase::Finished;
-        attempt.finished_at = Some(Instant::now());
         // The files are not needed any more.
         attempt.copy = None;
-        last.dropped_bytes += attempt.dropped;
         for (offset, bytes) in chunks {
             attempt.tell(News::Event(EventKind::OutputChunk { offset, bytes }));
         }
+        last.dropped_bytes += attempt.dropped;
         attempt.tell(News::Event(EventKind::Finished(Box::new(last))));
         self.join_line(key);
     }
@@ -464,6 +498,22 @@ impl Table {
             attempt.in_line = true;
             self.line.push_back(key);
         }
+    }
+
+    /// Forgets an attempt that has ended and whose news are all recorded; one that must not run again leaves a trace.
+    fn forget_if_over(&mut self, key: Key) {
+        let Some(attempt) = self.attempts.get(&key) else { return };
+        if !(attempt.is_finished() && attempt.is_told()) {
+            return;
+        }
+        if attempt.order.class > Class::Safe {
+            if self.remembered.len() >= MAX_REMEMBERED {
+                self.remembered.shift_remove_index(0);
+            }
+            let over = Remembered { content: attempt.order.content(), ended: Instant::now() };
+            self.remembered.insert(key, over);
+        }
+        self.attempts.remove(&key);
     }
 
     fn link_room(&self) -> u64 {
@@ -572,13 +622,9 @@ impl Supervisor {
             let key = (convert::parse("invocation_id", &entry.invocation_id)?, entry.attempt);
             let Some(attempt) = table.attempts.get_mut(&key) else { continue };
             let freed = attempt.acknowledge(entry.node_sequence);
-            let over = attempt.is_finished() && attempt.is_told();
-            // Running a safe skill again does no harm, so its attempts need not be remembered.
-            let forget = over && attempt.order.class == Class::Safe;
             table.sent_bytes = table.sent_bytes.saturating_sub(freed);
-            if forget {
-                table.attempts.remove(&key);
-            }
+            table.forget_if_over(key);
+            table.join_line(key);
         }
         drop(table);
         self.0.news.notify_one();

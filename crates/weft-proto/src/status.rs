@@ -111,6 +111,10 @@ pub fn from_refusal(refusal: &Refusal) -> Status {
             metadata.insert("invocation_id".into(), invocation.clone());
             Code::NotFound
         }
+        Refusal::NodeAmbiguous { node, .. } => {
+            metadata.insert("node".into(), node.clone());
+            Code::FailedPrecondition
+        }
         Refusal::NodeNotFound { node } => {
             metadata.insert("node".into(), node.clone());
             Code::NotFound
@@ -261,6 +265,7 @@ mod tests {
             Refusal::Draining,
             Refusal::StreamMoved { invocation: "i-1".into() },
             Refusal::InvocationNotFound { invocation: "i-1".into() },
+            Refusal::NodeAmbiguous { node: "web-1".into(), ids: vec!["n1".into(), "n2".into()] },
             Refusal::NodeNotFound { node: "web-9".into() },
             Refusal::Internal("a bug".into()),
         ]

@@ -7,9 +7,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs, io,
+    fmt, fs, io,
     io::Read as _,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
@@ -54,24 +55,46 @@ impl Default for Bounds {
     }
 }
 
-/// Digests of files by their stamp. What one load did not use is forgotten.
-#[derive(Debug, Default)]
-pub(crate) struct Cache {
+/// Digests of files by their stamp, shared between a loader and the copies it made. What was not used from the
+/// end of one load to the end of the next is forgotten. The lock is never held while a file is read.
+#[derive(Clone, Default)]
+pub(crate) struct Cache(Arc<Mutex<Sums>>);
+
+#[derive(Default)]
+struct Sums {
     known: HashMap<FileStamp, [u8; 32]>,
     used: HashMap<FileStamp, [u8; 32]>,
+    /// How many files were read to the end.
+    #[cfg(test)]
+    read: usize,
 }
+
+/// Most files that are remembered, about 30 MB; more are read each time. A file that changes all the time would
+/// fill the memory of a node that never loads again.
+const MOST_SUMS: usize = 1 << 17;
 
 impl Cache {
     /// Ends a load.
-    pub(crate) fn turn(&mut self) {
-        self.known = std::mem::take(&mut self.used);
+    pub(crate) fn turn(&self) {
+        let mut sums = self.sums();
+        sums.known = std::mem::take(&mut sums.used);
     }
 
-    fn file(&mut self, path: &Path) -> io::Result<(u32, [u8; 32])> {
+    /// Nothing in here panics while it holds the lock.
+    fn sums(&self) -> MutexGuard<'_, Sums> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look_up(&self, stamp: FileStamp) -> Option<[u8; 32]> {
+        let mut sums = self.sums();
+        let sum = sums.used.get(&stamp).or_else(|| sums.known.get(&stamp)).copied()?;
+        sums.used.insert(stamp, sum);
+        Some(sum)
+    }
+
+    fn file(&self, path: &Path) -> io::Result<(u32, [u8; 32])> {
         let metadata = path.symlink_metadata()?;
-        let stamp = FileStamp::of(&metadata);
-        if let Some(sum) = self.used.get(&stamp).or_else(|| self.known.get(&stamp)).copied() {
-            self.used.insert(stamp, sum);
+        if let Some(sum) = self.look_up(FileStamp::of(&metadata)) {
             return Ok((platform::mode_that_matters(&metadata), sum));
         }
         let now = SystemTime::now();
@@ -91,18 +114,44 @@ impl Cache {
             }
         }
         let sum = hash.finalize().into();
-        if stamp.settled(now) && FileStamp::of(&file.metadata()?) == stamp {
-            self.used.insert(stamp, sum);
+        let same = stamp.settled(now) && FileStamp::of(&file.metadata()?) == stamp;
+        let mut sums = self.sums();
+        #[cfg(test)]
+        {
+            sums.read += 1;
+        }
+        if same && sums.used.len() < MOST_SUMS {
+            sums.used.insert(stamp, sum);
         }
         Ok((mode, sum))
     }
+
+    #[cfg(test)]
+    pub(crate) fn files_read(&self) -> usize {
+        self.sums().read
+    }
 }
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").finish_non_exhaustive()
+    }
+}
+
+/// A cache never changes an answer, so two values that differ in it alone are the same.
+impl PartialEq for Cache {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Cache {}
 
 /// Most tries for files that come and go while they are read, as those of a running skill do.
 const TRIES: usize = 3;
 
 /// The digest of a skill's files.
-pub(crate) fn digest(subject: Subject<'_>, bounds: Bounds, cache: &mut Cache) -> io::Result<Digested> {
+pub(crate) fn digest(subject: Subject<'_>, bounds: Bounds, cache: &Cache) -> io::Result<Digested> {
     let mut tries = 1;
     loop {
         match attempt(subject, bounds, cache) {
@@ -112,7 +161,7 @@ pub(crate) fn digest(subject: Subject<'_>, bounds: Bounds, cache: &mut Cache) ->
     }
 }
 
-fn attempt(subject: Subject<'_>, bounds: Bounds, cache: &mut Cache) -> io::Result<Digested> {
+fn attempt(subject: Subject<'_>, bounds: Bounds, cache: &Cache) -> io::Result<Digested> {
     let mut listing =
         Listing { subject, bounds, bytes: 0, items: BTreeMap::new(), directories: 0, partial: false };
     if listing.read()? {
@@ -262,7 +311,7 @@ impl Listing<'_> {
         })
     }
 
-    fn sum(mut self, cache: &mut Cache) -> io::Result<Digested> {
+    fn sum(mut self, cache: &Cache) -> io::Result<Digested> {
         let mut hash = Sha256::new();
         hash.update(b"weft-skill-v1\n");
         for (path, item) in &self.items {
@@ -294,13 +343,7 @@ impl Listing<'_> {
     }
 }
 
-fn content(
-    hash: &mut Sha256,
-    kind: u8,
-    file: &Path,
-    cache: &mut Cache,
-    partial: &mut bool,
-) -> io::Result<()> {
+fn content(hash: &mut Sha256, kind: u8, file: &Path, cache: &Cache, partial: &mut bool) -> io::Result<()> {
     match cache.file(file) {
         Ok((mode, sum)) => {
             hash.update([kind]);
@@ -418,7 +461,7 @@ mod tests {
         let entry = root.join("run");
         let entry = entry.exists().then(|| entry.canonicalize().unwrap());
         let subject = Subject { root: &root, directory: &root, entry: entry.as_deref(), ignore: &ignore };
-        digest(subject, Bounds::default(), &mut Cache::default()).unwrap()
+        digest(subject, Bounds::default(), &Cache::default()).unwrap()
     }
 
     fn plain(root: &Path) -> Digested {
@@ -536,7 +579,7 @@ mod tests {
         let ignore = Ignore::default();
         let entry = root.join("run");
         let subject = Subject { root: &root, directory: &root, entry: Some(&entry), ignore: &ignore };
-        let bounded = |bytes, files| digest(subject, Bounds { bytes, files }, &mut Cache::default()).unwrap();
+        let bounded = |bytes, files| digest(subject, Bounds { bytes, files }, &Cache::default()).unwrap();
         let full = bounded(50, 5);
         assert!(!full.partial);
         let cut = bounded(49, 5);
@@ -639,11 +682,11 @@ mod tests {
             let canonical = root.path().canonicalize().unwrap();
             let ignore = Ignore::default();
             let subject = Subject { root: &canonical, directory: &canonical, entry: None, ignore: &ignore };
-            let mut cache = Cache::default();
+            let cache = Cache::default();
             for files in [&first, &second, &first] {
                 build(root.path(), files.iter());
                 for _ in 0..2 {
-                    let cached = digest(subject, Bounds::default(), &mut cache).unwrap();
+                    let cached = digest(subject, Bounds::default(), &cache).unwrap();
                     cache.turn();
                     prop_assert_eq!(cached, plain(root.path()));
                 }

@@ -104,6 +104,8 @@ pub(crate) struct Recipe {
     /// Every allow-list root of the node.
     pub(crate) roots: Arc<[PathBuf]>,
     pub(crate) ignore: Ignore,
+    /// That of the loader.
+    pub(crate) cache: Cache,
 }
 
 impl Copy {
@@ -132,7 +134,11 @@ impl Copy {
         Ok(entry)
     }
 
-    /// Digests the files as they are now, reading every one of them.
+    /// Digests the files as they are now. May be called from any thread; blocks on the file system.
+    ///
+    /// Every file is looked at; it is read only when nobody has read it under its present stamp (device, inode,
+    /// size, mode, times of modification and of change): neither the loader nor an earlier call. What a stamp
+    /// does not show is not seen: a process that keeps a file mapped for writing can change it without a trace.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -144,7 +150,7 @@ impl Copy {
             entry: self.entry.as_deref(),
             ignore: &self.recipe.ignore,
         };
-        digest::digest(subject, Bounds::default(), &mut Cache::default()).map(|digested| digested.digest)
+        digest::digest(subject, Bounds::default(), &self.recipe.cache).map(|digested| digested.digest)
     }
 
     fn tells_the_same(&self, other: &Self) -> bool {

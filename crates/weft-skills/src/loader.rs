@@ -220,7 +220,7 @@ struct Read {
 
 struct Load<'a> {
     config: &'a Config,
-    cache: &'a mut Cache,
+    cache: &'a Cache,
     files: &'a mut Files,
     report: &'a mut Report,
     allowed: Arc<[PathBuf]>,
@@ -360,7 +360,12 @@ impl Load<'_> {
             verdicts: Vec::new(),
             shadowed_by: None,
             stamp: Stamp { manifests, entry: entry_stamp },
-            recipe: Recipe { entry: entry_text, roots: Arc::clone(&self.allowed), ignore },
+            recipe: Recipe {
+                entry: entry_text,
+                roots: Arc::clone(&self.allowed),
+                ignore,
+                cache: self.cache.clone(),
+            },
         });
     }
 
@@ -390,7 +395,13 @@ impl Load<'_> {
     ) {
         let line = format!("parse {}: {}", shown_path(path), in_one_line(&refusal.problems));
         let kept = if refusal.half_written { self.earlier(root, found).cloned() } else { None };
-        let key = refusal.key.clone().or_else(|| kept.as_ref().map(|copy| copy.definition.key.clone()));
+        // A skill is mostly named as its directory: whoever asks for it hears what is wrong with it, and not
+        // that nobody knows it.
+        let key = refusal
+            .key
+            .clone()
+            .or_else(|| kept.as_ref().map(|copy| copy.definition.key.clone()))
+            .or_else(|| named_as(&found.directory));
         for problem in &refusal.problems {
             let mut problem = problem.clone();
             if kept.is_some() && problem.severity == Severity::Error {
@@ -421,6 +432,11 @@ impl Load<'_> {
         copy.root.clone_from(&root.canonical);
         self.copies.push(copy);
     }
+}
+
+/// The key of a skill that has the name of its directory.
+fn named_as(directory: &Path) -> Option<SkillKey> {
+    SkillKey::normalise(directory.file_name()?.to_str()?).ok()
 }
 
 fn executable(

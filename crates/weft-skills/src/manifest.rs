@@ -48,7 +48,7 @@ pub(crate) struct Manifest {
 pub(crate) struct Refusal {
     /// Not even the syntax holds, as in the middle of a write: an older version may stay.
     pub(crate) half_written: bool,
-    /// The name, where it could be read.
+    /// The name, where it could be read; else the loader puts that of the directory in its place.
     pub(crate) key: Option<SkillKey>,
     /// At least one error.
     pub(crate) problems: Vec<Problem>,

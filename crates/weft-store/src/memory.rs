@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures::future::{self, BoxFuture};
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -13,6 +14,7 @@ use weft_core::{
     event::{Event, EventKind},
     ids::{CallerId, InvocationId, RequestId},
     invocation::Invocation,
+    node::Target,
     skill::Class,
 };
 
@@ -60,7 +62,16 @@ impl Log {
     }
 
     fn record_bytes(&self) -> usize {
-        INVOCATION_COST + self.invocation.request.args.len()
+        let request = &self.invocation.request;
+        INVOCATION_COST + request.args.len() + target_bytes(&request.target)
+    }
+}
+
+fn target_bytes(target: &Target) -> usize {
+    match target {
+        Target::Any => 0,
+        Target::Node(name) => name.len(),
+        Target::Selector(selector) => selector.to_string().len() + 64 * selector.terms.len(),
     }
 }
 
@@ -98,9 +109,12 @@ impl Held {
             if log.invocation.class == Class::Safe {
                 self.remove(id);
             } else {
-                self.bytes -= log.event_bytes();
+                self.bytes -= log.event_bytes() + log.record_bytes();
                 log.events = Vec::new();
                 log.forgotten = true;
+                // Their digest stays, which is enough to know the request again.
+                log.invocation.request.args = Bytes::new();
+                self.bytes += log.record_bytes();
                 self.kept.push_back(id);
             }
         }
@@ -164,9 +178,12 @@ impl Store for Memory {
     fn append(&self, invocation: &Invocation, events: Vec<Event>) -> Appended {
         let mut held = self.held();
         let bytes: usize = events.iter().map(cost).sum();
-        let carries_output = events
-            .iter()
-            .any(|event| matches!(event.kind, EventKind::Stderr { .. } | EventKind::OutputChunk { .. }));
+        let carries_output = events.iter().any(|event| {
+            matches!(
+                event.kind,
+                EventKind::Stderr { .. } | EventKind::OutputChunk { .. } | EventKind::Progress { .. }
+            )
+        });
         if !held.make_room(bytes, self.capacity) && carries_output {
             return Err(StoreError::Full);
         }
@@ -246,11 +263,9 @@ impl Store for Memory {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use weft_core::{
-        ids::SkillKey,
+        ids::{Digest, SkillKey},
         invocation::{Request, State},
-        node::Target,
         outcome::Outcome,
     };
 
@@ -266,6 +281,7 @@ mod tests {
                 skill: SkillKey::normalise("a").unwrap(),
                 pinned: None,
                 args: Bytes::from_static(b"{}"),
+                args_digest: Digest::of(b"{}"),
                 target: Target::Any,
                 budget: None,
                 detach: false,

@@ -7,10 +7,12 @@ pub mod fabric;
 pub mod process;
 pub mod proxy;
 pub mod skill;
+pub mod stub_node;
 pub mod wait;
 
 pub use fabric::{Fabric, Spec};
 pub use process::{Daemon, Finished};
 pub use proxy::Proxy;
 pub use skill::Skill;
+pub use stub_node::StubNode;
 pub use wait::eventually;

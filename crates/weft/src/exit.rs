@@ -60,7 +60,7 @@ impl Failure {
             Self::Usage(_) => USAGE,
             Self::Other(_) | Self::Client(Error::Malformed(_)) => FAILED,
             Self::Client(Error::Unreachable { .. }) => UNREACHABLE,
-            Self::Client(Error::Lost { .. }) => UNKNOWN,
+            Self::Client(Error::Lost { .. } | Error::Unsure { .. }) => UNKNOWN,
             Self::Client(error @ Error::Refused(_)) => match error.reason() {
                 Some("ARGS_INVALID" | "REQUEST_INVALID" | "REQUEST_ID_REUSED" | "WATCH_EXPIRED") => USAGE,
                 Some(

@@ -16,10 +16,9 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Prints a line of our own on stderr.
-#[expect(clippy::print_stderr, reason = "the one place where weft speaks to the person at the terminal")]
+/// Prints a line of our own on stderr. Nobody may be there to read it, which is no error.
 pub(crate) fn note(message: &str) {
-    eprintln!("weft: {}", text::escape_lines(message.as_bytes()));
+    let _ = writeln!(io::stderr().lock(), "weft: {}", text::escape_lines(message.as_bytes()));
 }
 
 /// Prints text on stdout; a closed pipe is no error.
@@ -46,42 +45,107 @@ pub(crate) fn print_table(
     print(table.trim_fmt().as_str())
 }
 
-/// Passes on bytes of a skill's stderr: exact into a file or a pipe, escaped on a terminal.
-pub(crate) fn skill_stderr(bytes: &[u8]) -> anyhow::Result<()> {
-    let stderr = io::stderr();
-    let mut out = stderr.lock();
-    let written = if stderr.is_terminal() {
-        out.write_all(text::escape_lines(bytes).as_bytes())
-    } else {
-        out.write_all(bytes)
-    };
-    ignore_closed_pipe(written.and_then(|()| out.flush()))
+/// Passes on the bytes of a skill: exact into a file or a pipe, escaped on a terminal.
+#[derive(Debug)]
+pub(crate) struct Passage<W> {
+    to: W,
+    terminal: bool,
+    /// The beginning of a character whose rest is still to come; on a terminal only.
+    begun: Vec<u8>,
+    /// The last byte was no line end.
+    open_line: bool,
 }
 
-/// Passes on a result: exactly the bytes that the skill printed. A terminal gets a line end if there is none.
-pub(crate) fn result(chunks: &[bytes::Bytes]) -> anyhow::Result<()> {
-    let stdout = io::stdout();
-    let terminal = stdout.is_terminal();
-    let mut out = stdout.lock();
-    let written = (|| {
-        for chunk in chunks {
-            if terminal {
-                out.write_all(text::escape_lines(chunk).as_bytes())?;
-            } else {
-                out.write_all(chunk)?;
-            }
+impl Passage<io::Stderr> {
+    /// To stderr.
+    pub(crate) fn to_stderr() -> Self {
+        Self::new(io::stderr(), io::stderr().is_terminal())
+    }
+}
+
+impl Passage<io::Stdout> {
+    /// To stdout.
+    pub(crate) fn to_stdout() -> Self {
+        Self::new(io::stdout(), io::stdout().is_terminal())
+    }
+}
+
+impl<W: io::Write> Passage<W> {
+    fn new(to: W, terminal: bool) -> Self {
+        Self { to, terminal, begun: Vec::new(), open_line: false }
+    }
+
+    /// Passes on some bytes. A closed pipe is no error.
+    pub(crate) fn pass(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        if let Some(last) = bytes.last() {
+            self.open_line = *last != b'\n';
         }
-        if terminal && chunks.last().is_some_and(|chunk| !chunk.ends_with(b"\n")) {
-            out.write_all(b"\n")?;
+        if !self.terminal {
+            return ignore_closed_pipe(self.to.write_all(bytes).and_then(|()| self.to.flush()));
         }
-        out.flush()
-    })();
-    ignore_closed_pipe(written)
+        let mut all = std::mem::take(&mut self.begun);
+        all.extend_from_slice(bytes);
+        let whole = all.len() - unfinished_character(&all);
+        self.begun = all.split_off(whole);
+        let shown = text::escape_lines(&all);
+        ignore_closed_pipe(self.to.write_all(shown.as_bytes()).and_then(|()| self.to.flush()))
+    }
+
+    /// Shows what was held back, and on a terminal ends the line, so that what follows begins on one of its own.
+    pub(crate) fn end_line(&mut self) -> anyhow::Result<()> {
+        let begun = std::mem::take(&mut self.begun);
+        let mut shown = text::escape_lines(&begun);
+        if self.terminal && std::mem::take(&mut self.open_line) {
+            shown.push('\n');
+        }
+        ignore_closed_pipe(self.to.write_all(shown.as_bytes()).and_then(|()| self.to.flush()))
+    }
+}
+
+/// How many bytes at the end may be the beginning of a character.
+fn unfinished_character(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(&bytes[bytes.len().saturating_sub(4)..]) {
+        Ok(_) => 0,
+        Err(_) => (1..=3.min(bytes.len()))
+            .find(|n| {
+                let tail = &bytes[bytes.len() - n..];
+                std::str::from_utf8(tail)
+                    .is_err_and(|error| error.error_len().is_none() && error.valid_up_to() == 0)
+            })
+            .unwrap_or(0),
+    }
 }
 
 fn ignore_closed_pipe(written: io::Result<()>) -> anyhow::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(terminal: bool, pieces: &[&[u8]]) -> String {
+        let mut passage = Passage::new(Vec::new(), terminal);
+        for piece in pieces {
+            passage.pass(piece).unwrap();
+        }
+        passage.end_line().unwrap();
+        String::from_utf8_lossy(&passage.to).into_owned()
+    }
+
+    #[test]
+    fn a_character_written_in_pieces_is_whole_on_a_terminal() {
+        assert_eq!(shown(true, &[b"a\xe2", b"\x89", b"\xa4\n"]), "a≤\n");
+        assert_eq!(shown(true, &[b"\xe2\x89", b"x"]), "\\xe2\\x89x\n");
+        assert_eq!(shown(true, &[b"\xf0\x9f"]), "\\xf0\\x9f\n");
+        assert_eq!(shown(true, &[b"\x1b[2J"]), "\\x1b[2J\n");
+    }
+
+    #[test]
+    fn a_pipe_gets_exactly_the_bytes() {
+        assert_eq!(shown(false, &[b"a\x1b[2J", b"b"]), "a\x1b[2Jb");
     }
 }

@@ -1,16 +1,19 @@
 //! `key=value` on the command line, typed by the skill's schema.
 
-use serde_json::{Map, Value};
+use serde::de::IgnoredAny;
+use serde_json::Value;
 
-/// Makes the args object from `key=value` words. The type of a value is the one that the schema gives to the
-/// member; without one it is text. A value for a member that the schema types as object or array is JSON. `key=` is
-/// the empty text, `key:=JSON` is JSON whatever the schema says.
-pub(crate) fn parse(words: &[String], schema: &Value) -> Result<Value, String> {
-    let mut args = Map::new();
+/// Makes the text of the args object from `key=value` words, in their order. The type of a value is the one that the
+/// schema gives to the member; without one it is text. A value that is not text stays as it is written: `1.10` and
+/// integers of any length survive. `key=` is the empty text, `key:=JSON` is JSON whatever the schema says.
+pub(crate) fn parse(words: &[String], schema: &Value) -> Result<String, String> {
+    let mut members: Vec<(&str, String)> = Vec::new();
     for word in words {
         let (name, value) = match (word.split_once(":="), word.split_once('=')) {
             (Some((name, text)), Some((plain, _))) if name.len() < plain.len() => {
-                (name, serde_json::from_str(text).map_err(|error| format!("{name}: not JSON: {error}"))?)
+                serde_json::from_str::<IgnoredAny>(text)
+                    .map_err(|error| format!("{name}: not JSON: {error}"))?;
+                (name, text.to_owned())
             }
             (_, Some((name, text))) => (name, typed(name, text, schema)?),
             (_, None) => return Err(format!("{word:?} is not key=value")),
@@ -18,14 +21,18 @@ pub(crate) fn parse(words: &[String], schema: &Value) -> Result<Value, String> {
         if name.is_empty() {
             return Err(format!("{word:?} has no name before '='"));
         }
-        if args.insert(name.to_owned(), value).is_some() {
+        if members.iter().any(|(known, _)| *known == name) {
             return Err(format!("{name} is given twice"));
         }
+        members.push((name, value));
     }
-    Ok(Value::Object(args))
+    let members: Vec<_> =
+        members.into_iter().map(|(name, value)| format!("{}:{value}", Value::from(name))).collect();
+    Ok(format!("{{{}}}", members.join(",")))
 }
 
-fn typed(name: &str, text: &str, schema: &Value) -> Result<Value, String> {
+/// A value as JSON text.
+fn typed(name: &str, text: &str, schema: &Value) -> Result<String, String> {
     let member = schema.pointer(&format!("/properties/{}", name.replace('~', "~0").replace('/', "~1")));
     let types: Vec<&str> = match member.and_then(|member| member.get("type")) {
         Some(Value::String(one)) => vec![one],
@@ -33,23 +40,31 @@ fn typed(name: &str, text: &str, schema: &Value) -> Result<Value, String> {
         _ => vec![],
     };
     if types.is_empty() || types.contains(&"string") {
-        return Ok(Value::String(text.to_owned()));
+        return Ok(Value::from(text).to_string());
     }
-    let fits = |value: &Value| {
-        types.iter().any(|kind| match *kind {
-            "integer" => value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0),
-            "number" => value.is_number(),
-            "boolean" => value.is_boolean(),
-            "object" => value.is_object(),
-            "array" => value.is_array(),
-            "null" => value.is_null(),
-            _ => true,
-        })
+    let text = text.trim();
+    let fits = |kind: &&str| match *kind {
+        // A number is judged by its text: a parsed one would be rounded.
+        "integer" | "number" => {
+            let digits = text.strip_prefix('-').unwrap_or(text);
+            let number = digits.starts_with(|c: char| c.is_ascii_digit()) && is_json(text);
+            number && (*kind == "number" || digits.bytes().all(|b| b.is_ascii_digit()))
+        }
+        "boolean" => matches!(text, "true" | "false"),
+        "object" => text.starts_with('{') && is_json(text),
+        "array" => text.starts_with('[') && is_json(text),
+        "null" => text == "null",
+        _ => is_json(text),
     };
-    match serde_json::from_str(text) {
-        Ok(value) if fits(&value) => Ok(value),
-        _ => Err(format!("{name}: the skill expects {}, {text:?} is not", types.join(" or "))),
+    if types.iter().any(fits) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{name}: the skill expects {}, {text:?} is not", types.join(" or ")))
     }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 #[cfg(test)]
@@ -58,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    fn args(words: &[&str]) -> Result<Value, String> {
+    fn args(words: &[&str]) -> Result<String, String> {
         let schema = json!({"properties": {
             "path": {"type": "string"}, "count": {"type": "integer"}, "deep": {"type": "boolean"},
             "ratio": {"type": ["number", "null"]}, "tags": {"type": "array"}
@@ -70,10 +85,20 @@ mod tests {
     fn values_get_the_type_that_the_schema_gives() {
         let words =
             ["path=5", "count=5", "deep=true", "ratio=null", "tags=[1]", "other=x=y", "raw:={\"a\":1}"];
-        let expected = json!({"path": "5", "count": 5, "deep": true, "ratio": null, "tags": [1],
-                              "other": "x=y", "raw": {"a": 1}});
+        let expected =
+            r#"{"path":"5","count":5,"deep":true,"ratio":null,"tags":[1],"other":"x=y","raw":{"a":1}}"#;
         assert_eq!(args(&words).unwrap(), expected);
-        assert_eq!(args(&["path="]).unwrap(), json!({"path": ""}));
+        assert_eq!(args(&["path="]).unwrap(), r#"{"path":""}"#);
+        assert_eq!(args(&[]).unwrap(), "{}");
+    }
+
+    #[test]
+    fn numbers_and_order_stay_as_written() {
+        let words = ["ratio=1.10", "count=123456789012345678901234567890", "a=\"quoted\""];
+        assert_eq!(
+            args(&words).unwrap(),
+            r#"{"ratio":1.10,"count":123456789012345678901234567890,"a":"\"quoted\""}"#
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `weft.v1.CatalogService`.
 
-use std::sync::Arc;
+use std::{ops::Bound, sync::Arc};
 
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
@@ -77,13 +77,15 @@ impl CatalogService for Catalog {
         convert::parse_optional::<AgentId>("agent", &request.agent).map_err(malformed)?;
         let full = request.view() == v1::SkillView::Full;
         let target = request.target.map(Target::try_from).transpose().map_err(malformed)?.unwrap_or_default();
-        let wish = Wish { target: &target, pinned: None };
+        let wish = Wish::new(&target, None, &self.nodes).map_err(refused)?;
         let views = self.nodes.views();
         let catalog = self.catalog.current();
-        let offered = catalog.skills.values().filter(|skill| {
+        let rest =
+            catalog.skills.range::<str, _>((Bound::Excluded(request.page_token.as_str()), Bound::Unbounded));
+        let offered = rest.map(|(_, skill)| skill).filter(|skill| {
             let mut fitting = views.iter().filter(|view| skill.on_node(&view.node.id).is_some());
             fitting.any(|view| {
-                let obstacles = router::obstacles(skill, view, wish);
+                let obstacles = router::obstacles(skill, view, &wish);
                 let none_but = |kinds: &[&str]| obstacles.iter().all(|o| kinds.contains(&o.kind.as_str()));
                 match request.include_ineligible {
                     // Everything that the target has, whether or not it can run now.
@@ -92,23 +94,23 @@ impl CatalogService for Catalog {
                 }
             })
         });
-        let (skills, next_page_token) =
-            page::after(offered, &request.page_token, size, |skill| skill.key.to_string());
-        let skills = skills
-            .into_iter()
-            .map(|skill| match full {
-                true => self.full(skill, &views),
-                false => {
-                    let class = self.catalog.class_of(skill, skill.shown());
-                    v1::Skill::basic(skill, class, |node| self.connected(node))
-                }
-            })
-            .collect();
-        let diagnostics = if request.page_token.is_empty() { self.diagnostics(&views) } else { Vec::new() };
+        let messages = offered.map(|skill| {
+            if full {
+                return self.full(skill, &views);
+            }
+            let class = self.catalog.class_of(skill, skill.shown());
+            v1::Skill::basic(skill, class, |node| self.connected(node))
+        });
+        let (skills, next_page_token) = page::fill(messages, size, |skill| skill.key.clone());
+        let (diagnostics, diagnostics_left_out) = match request.page_token.is_empty() {
+            true => page::head(self.diagnostics(&views)),
+            false => (Vec::new(), 0),
+        };
         Ok(Response::new(v1::ListSkillsResponse {
             skills,
             next_page_token,
             diagnostics,
+            diagnostics_left_out,
             warming: self.started.elapsed() < self.config.timings.warming,
         }))
     }
@@ -139,7 +141,7 @@ impl CatalogService for Catalog {
         let key = skill_key(&request.skill)?;
         let target = request.target.map(Target::try_from).transpose().map_err(malformed)?.unwrap_or_default();
         let pinned = convert::parse_optional("digest", &request.digest).map_err(malformed)?;
-        let wish = Wish { target: &target, pinned };
+        let wish = Wish::new(&target, pinned, &self.nodes).map_err(refused)?;
         let catalog = self.catalog.current();
         let (skill, invalid) = (catalog.skills.get(&key), catalog.invalid.get(&key));
         if skill.is_none() && invalid.is_none() {
@@ -149,7 +151,7 @@ impl CatalogService for Catalog {
             .nodes
             .views()
             .iter()
-            .map(|view| self.explain(skill.map(|skill| &**skill), &key, view, wish))
+            .map(|view| self.explain(skill.map(|skill| &**skill), &key, view, &wish))
             .collect();
         Ok(Response::new(v1::ExplainSkillResponse {
             skill: key.to_string(),
@@ -166,7 +168,7 @@ impl Catalog {
         skill: Option<&Skill>,
         key: &weft_core::ids::SkillKey,
         view: &View,
-        wish: Wish<'_>,
+        wish: &Wish<'_>,
     ) -> v1::NodeExplanation {
         let node = &view.node;
         let advert = self.catalog.advert_of(&node.id);

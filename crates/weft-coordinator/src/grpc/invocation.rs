@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use futures::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 use weft_core::{
-    ids::{CallerId, InvocationId},
+    ids::{CallerId, Digest, InvocationId},
     invocation,
     node::Target,
     refusal::Refusal,
@@ -76,6 +76,7 @@ fn decode(request: v1::InvocationRequest, detach: bool) -> Result<invocation::Re
             agent: convert::parse_optional("agent", &request.agent)?,
             skill,
             pinned: convert::parse_optional("digest", &request.digest)?,
+            args_digest: Digest::of(&request.args),
             args: request.args,
             target: request.target.map(Target::try_from).transpose()?.unwrap_or_default(),
             budget,

@@ -15,6 +15,9 @@ use crate::{
     nodes::{self, Presence, View},
 };
 
+/// Diagnostics of one node in a list of nodes.
+const LISTED_DIAGNOSTICS: usize = 16;
+
 pub(crate) struct Nodes {
     pub(crate) nodes: Arc<nodes::Nodes>,
     pub(crate) catalog: Arc<Keeper>,
@@ -45,6 +48,7 @@ impl Nodes {
             connect_time: Some(timestamp_to_wire(view.connected_at)),
             last_message_time: Some(timestamp_to_wire(view.heard_at)),
             diagnostics: advert.diagnostics.iter().map(Into::into).collect(),
+            diagnostic_count: count(advert.diagnostics.len()),
             alarms: view.alarms,
         }
     }
@@ -64,8 +68,14 @@ impl NodeService for Nodes {
         views.retain(|view| selector.matches(&view.node.labels));
         // Names are not unique, and a page must not lose a node that shares one.
         views.sort_by_key(sort_key);
-        let (views, next_page_token) = page::after(views.into_iter(), &request.page_token, size, sort_key);
-        let nodes = views.into_iter().map(|view| self.describe(view)).collect();
+        let messages =
+            views.into_iter().skip_while(|view| sort_key(view) <= request.page_token).map(|view| {
+                let mut node = self.describe(view);
+                node.diagnostics.truncate(LISTED_DIAGNOSTICS);
+                node
+            });
+        let (nodes, next_page_token) =
+            page::fill(messages, size, |node| format!("{}\n{}", node.name, node.id));
         Ok(Response::new(v1::ListNodesResponse { nodes, next_page_token }))
     }
 
@@ -73,10 +83,9 @@ impl NodeService for Nodes {
         &self,
         request: Request<v1::GetNodeRequest>,
     ) -> Result<Response<v1::GetNodeResponse>, Status> {
-        let name = request.into_inner().node;
-        let found = self.nodes.views().into_iter().find(|view| view.node.is_called(&name));
-        let view =
-            found.ok_or_else(|| refused(Refusal::NodeNotFound { node: name.chars().take(128).collect() }))?;
+        let name: String = request.into_inner().node.chars().take(128).collect();
+        let id = self.nodes.resolve(&name).map_err(refused)?;
+        let view = self.nodes.view(&id).ok_or_else(|| refused(Refusal::NodeNotFound { node: name }))?;
         Ok(Response::new(v1::GetNodeResponse { node: Some(self.describe(view)) }))
     }
 }

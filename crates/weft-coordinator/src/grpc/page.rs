@@ -1,5 +1,6 @@
 //! Pages: opaque tokens and bounded sizes.
 
+use prost::Message;
 use tonic::Status;
 use weft_proto::convert::Malformed;
 
@@ -12,16 +13,25 @@ pub(super) fn size(asked: i32, default: usize, most: usize) -> Result<usize, Sta
     }
 }
 
-/// A page of items that are sorted by the text that `name` gives, from the one after `token` on, and the token of
-/// the next page.
-pub(super) fn after<'a, T>(
-    items: impl Iterator<Item = T> + 'a,
-    token: &str,
+/// Bytes after which a page ends, whatever its size: half of what a client takes unless told otherwise.
+const MAX_BYTES: usize = 2 * 1024 * 1024;
+
+/// A page of messages, and the token of the next one: what `name` gives for the last. Each message is made only when
+/// it is looked at.
+pub(super) fn fill<T: Message>(
+    items: impl Iterator<Item = T>,
     size: usize,
     name: impl Fn(&T) -> String,
 ) -> (Vec<T>, String) {
-    let mut rest = items.skip_while(|item| !token.is_empty() && name(item).as_str() <= token).peekable();
-    let page: Vec<T> = rest.by_ref().take(size).collect();
+    let mut rest = items.peekable();
+    let mut page: Vec<T> = Vec::new();
+    let mut bytes = 0;
+    while page.len() < size
+        && let Some(item) = rest.next_if(|item| page.is_empty() || bytes + item.encoded_len() <= MAX_BYTES)
+    {
+        bytes += item.encoded_len();
+        page.push(item);
+    }
     let next = match (rest.peek(), page.last()) {
         (Some(_), Some(last)) => name(last),
         _ => String::new(),
@@ -29,16 +39,35 @@ pub(super) fn after<'a, T>(
     (page, next)
 }
 
+/// As many of the messages as fit beside a page, and how many are left out.
+pub(super) fn head<T: Message>(items: Vec<T>) -> (Vec<T>, u32) {
+    let all = items.len();
+    let mut room = MAX_BYTES / 4;
+    let head: Vec<T> = items
+        .into_iter()
+        .take_while(|item| {
+            let fits = item.encoded_len() <= room;
+            room = room.saturating_sub(item.encoded_len());
+            fits
+        })
+        .collect();
+    let left_out = u32::try_from(all - head.len()).unwrap_or(u32::MAX);
+    (head, left_out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn pages_join_to_the_whole() {
-        let all: Vec<String> = (0..10).map(|n| format!("k{n}")).collect();
+    fn pages_join_to_the_whole_however_large_the_items_are() {
+        let mut all: Vec<String> = (0..10).map(|n| format!("k{n}")).collect();
+        all[4] += &"x".repeat(3 * MAX_BYTES);
         let (mut seen, mut token) = (Vec::new(), String::new());
         loop {
-            let (page, next) = after(all.iter().cloned(), &token, 3, Clone::clone);
+            let rest = all.iter().filter(|item| **item > token).cloned();
+            let (page, next) = fill(rest, 3, Clone::clone);
+            assert!(page.len() == 1 || page.iter().map(String::len).sum::<usize>() <= MAX_BYTES);
             seen.extend(page);
             token = next;
             if token.is_empty() {

@@ -12,7 +12,10 @@ use weft_core::{
     trace::TraceContext,
 };
 
-use crate::{admission::Plan, nodes::Place};
+use crate::{
+    admission::{Plan, Route},
+    nodes::Place,
+};
 
 /// An invocation and its lock.
 #[derive(Debug)]
@@ -36,6 +39,8 @@ pub(super) struct Inner {
     pub(super) cancel_reason: Option<String>,
     /// A part of the result found no room in the log.
     pub(super) result_dropped: bool,
+    /// Output that found no room, told before the next event.
+    pub(super) pending_gap: Option<Missing>,
     pub(super) watchers: usize,
     /// Since when nobody watches.
     pub(super) unwatched_since: Instant,
@@ -57,9 +62,41 @@ pub(super) struct Attempt {
     pub(super) sequence: u64,
     /// The dispatch has left.
     pub(super) sent: bool,
+    /// The node has it in its journal.
+    pub(super) accepted: bool,
+    /// The process runs or ran.
+    pub(super) started: bool,
     /// Its node was told lost.
     pub(super) lost: bool,
+    /// Since when the node has had the time to get on with it: its dispatch, its start, or the node's return.
+    pub(super) since: Instant,
     pub(super) place: Option<Place>,
+}
+
+impl Attempt {
+    pub(super) fn new(route: Route, journal: JournalId, epoch: u64, place: Place) -> Self {
+        Self {
+            node: route.node,
+            digest: route.digest,
+            journal,
+            epoch,
+            sequence: 0,
+            sent: false,
+            accepted: false,
+            started: false,
+            lost: false,
+            since: Instant::now(),
+            place: Some(place),
+        }
+    }
+}
+
+/// Output that is missing from the log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Missing {
+    pub(super) node_from: u64,
+    pub(super) node_to: u64,
+    pub(super) bytes: u64,
 }
 
 impl Live {
@@ -76,6 +113,7 @@ impl Live {
                 retries: 0,
                 cancel_reason: None,
                 result_dropped: false,
+                pending_gap: None,
                 watchers: 0,
                 unwatched_since: Instant::now(),
                 unknown_at: None,

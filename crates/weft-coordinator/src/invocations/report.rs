@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use weft_core::{
     event::{EventKind, News, NodeNews},
-    ids::NodeId,
+    ids::{InvocationId, NodeId},
     invocation::{State, Trigger},
-    limits,
-    node::Target,
+    json,
     outcome::{Final, Outcome, ResultBody},
-    skill::Class,
 };
 
 use super::{
     Invocations, Prepared,
-    live::{Inner, Live},
+    live::{Inner, Live, Missing},
 };
 
 /// What became of a piece of news.
@@ -54,50 +53,70 @@ impl Invocations {
             return (Taken { acknowledged: last, recorded: None }, None);
         }
         let first = match &news {
-            News::Event(EventKind::Gap { node_from, .. }) => *node_from,
-            News::Accepted { .. } | News::Event(_) => sequence,
+            Some(News::Event(EventKind::Gap { node_from, .. })) => *node_from,
+            Some(News::Accepted { .. } | News::Event(_)) | None => sequence,
         };
-        let mut recorded = None;
         if first > last + 1 {
             // A sound node never skips. What is missing is told.
             tracing::warn!(weft.invocation.id = %live.id, last, first, "a node skipped news");
-            recorded =
-                self.record(inner, [EventKind::Gap { node_from: last + 1, node_to: first - 1, bytes: 0 }]);
+            self.miss(inner, last + 1, first - 1, 0);
         }
         if let Some(attempt) = &mut inner.attempt {
             attempt.sequence = sequence;
+            attempt.since = Instant::now();
         }
         let mut again = None;
-        match news {
-            News::Accepted { .. } => {
-                if inner.step(Trigger::Accept { attempt }) {
-                    recorded = self.record(inner, []);
+        let recorded = match news {
+            // From a newer node: nothing that this side could record.
+            None => None,
+            Some(News::Accepted { .. }) => {
+                if let Some(attempt) = &mut inner.attempt {
+                    attempt.accepted = true;
                 }
+                if inner.step(Trigger::Accept { attempt }) { self.record(inner, []) } else { None }
             }
-            News::Event(EventKind::Started { pid, .. }) => {
+            Some(News::Event(EventKind::Started { pid, .. })) => {
+                if let Some(attempt) = &mut inner.attempt {
+                    attempt.accepted = true;
+                    attempt.started = true;
+                }
                 inner.step(Trigger::Start { attempt });
-                recorded = self.record(inner, [EventKind::Started { attempt, pid }]);
+                self.record(inner, [EventKind::Started { attempt, pid }])
             }
-            News::Event(EventKind::Finished(last)) => again = self.conclude(live, inner, *last),
-            News::Event(
+            Some(News::Event(EventKind::Finished(last))) => {
+                let (recorded, moved) = self.conclude(live, inner, *last);
+                again = moved;
+                recorded
+            }
+            Some(News::Event(EventKind::Gap { node_from, node_to, bytes })) => {
+                self.miss(inner, node_from, node_to, bytes);
+                self.record(inner, [])
+            }
+            Some(News::Event(
                 event @ (EventKind::Stderr { .. }
                 | EventKind::Progress { .. }
-                | EventKind::OutputChunk { .. }
-                | EventKind::Gap { .. }),
-            ) => recorded = self.record_output(inner, sequence, event),
-            News::Event(
+                | EventKind::OutputChunk { .. }),
+            )) => self.record_output(inner, sequence, event),
+            Some(News::Event(
                 EventKind::Admitted { .. }
                 | EventKind::ApprovalPending { .. }
                 | EventKind::ApprovalDecided { .. }
                 | EventKind::Queued { .. }
                 | EventKind::Dispatched { .. }
                 | EventKind::NodeLost { .. },
-            ) => {}
-        }
+            )) => None,
+        };
         (Taken { acknowledged: sequence, recorded }, again)
     }
 
-    /// Records output; what finds no room is replaced by a gap.
+    /// Notes output that is missing; told before the next event, so that a flood costs one event.
+    fn miss(&self, inner: &mut Inner, node_from: u64, node_to: u64, bytes: u64) {
+        let known = inner.pending_gap.unwrap_or(Missing { node_from, node_to, bytes: 0 });
+        inner.pending_gap =
+            Some(Missing { node_from: known.node_from, node_to, bytes: known.bytes.saturating_add(bytes) });
+    }
+
+    /// Records output; what finds no room is missing, and told.
     fn record_output(
         &self,
         inner: &mut Inner,
@@ -106,49 +125,92 @@ impl Invocations {
     ) -> Option<weft_store::Recorded> {
         let bytes = event.payload() as u64;
         let chunk = matches!(event, EventKind::OutputChunk { .. });
-        let before = inner.invocation.last_sequence;
-        let events = inner.number([event]);
+        let (before, gap) = (inner.invocation.last_sequence, inner.pending_gap.take());
+        let told = gap.map(|gap| EventKind::Gap {
+            node_from: gap.node_from,
+            node_to: gap.node_to,
+            bytes: gap.bytes,
+        });
+        let events = inner.number(told.into_iter().chain([event]));
         match self.store.append(&inner.invocation, events) {
             Ok(recorded) => Some(recorded),
             Err(error) => {
-                tracing::warn!(weft.invocation.id = %inner.invocation.id, %error, bytes, "output dropped");
+                tracing::debug!(weft.invocation.id = %inner.invocation.id, %error, bytes, "output dropped");
                 inner.invocation.last_sequence = before;
+                inner.pending_gap = gap;
                 inner.result_dropped |= chunk;
-                self.record(inner, [EventKind::Gap { node_from: sequence, node_to: sequence, bytes }])
+                self.miss(inner, sequence, sequence, bytes);
+                None
             }
         }
     }
 
     /// The node says how the attempt ended.
-    fn conclude(&self, live: &Arc<Live>, inner: &mut Inner, mut last: Final) -> Option<Prepared> {
-        let node = inner.attempt.as_ref().map(|attempt| attempt.node.clone());
+    fn conclude(
+        &self,
+        live: &Arc<Live>,
+        inner: &mut Inner,
+        mut last: Final,
+    ) -> (Option<weft_store::Recorded>, Option<Prepared>) {
+        let Some(attempt) = inner.attempt.as_ref() else { return (None, None) };
         last.attempt = inner.invocation.attempts;
-        last.node.clone_from(&node);
-        last.digest = inner.attempt.as_ref().map(|attempt| attempt.digest);
+        last.node = Some(attempt.node.clone());
+        last.digest = Some(attempt.digest);
+        if last.outcome == Outcome::NotStarted && (attempt.started || last.started == Some(true)) {
+            // A contradiction proves nothing, and only proof lets a skill be started again.
+            last.outcome = Outcome::Unknown;
+            last.started = Some(true);
+            last.message =
+                format!("its node says that it never started, after it said that it did: {}", last.message);
+        }
         if inner.result_dropped && matches!(last.result, ResultBody::Chunked { .. }) {
             last.result = ResultBody::None;
             last.message = "it succeeded, but the coordinator's event log had no room for its result".into();
         }
-        if last.outcome == Outcome::NotStarted && self.may_go_elsewhere(inner) {
-            inner.retries += 1;
-            let reason = format!("node {} did not start it: {}", name(&node), last.message);
-            // What finds no other node ends with this node's reason.
-            return self.requeue(live, inner, node, &reason);
+        if let Some(wrong) = wrong_result(&last) {
+            last.outcome = Outcome::InvalidOutput;
+            last.message = format!("its node passed on what is no result: {wrong}");
+            last.result = ResultBody::None;
         }
-        self.finish(inner, last);
-        None
+        let moving = !matches!(inner.invocation.state, State::Terminating { .. } | State::Finished { .. });
+        if last.outcome == Outcome::NotStarted && moving {
+            let node = attempt.node.clone();
+            last.message = format!("node {node} did not start it: {}", last.message);
+            return (None, self.never_started(live, inner, Some(node), last));
+        }
+        (self.finish(inner, last), None)
     }
 
-    /// Whether an attempt that provably never started is made again on another node.
-    fn may_go_elsewhere(&self, inner: &Inner) -> bool {
-        let moving = !matches!(inner.invocation.state, State::Terminating { .. } | State::Finished { .. });
-        moving
-            && inner.plan.class != Class::Dangerous
-            && inner.retries < limits::SAFE_RETRIES
-            && !matches!(inner.invocation.request.target, Target::Node(_))
+    /// A node heard of a cancel and does not have the attempt. In the session that the dispatch went to, messages
+    /// keep their order, so an attempt that was not accepted never reached it.
+    pub(crate) fn cancel_missed(&self, node: &NodeId, epoch: u64, id: InvocationId, number: u32) {
+        let Some(live) = self.find(id) else { return };
+        let mut inner = live.inner();
+        let never = inner.invocation.state == (State::Terminating { attempt: number })
+            && inner.attempt.as_ref().is_some_and(|attempt| {
+                attempt.node == *node && attempt.epoch == epoch && !attempt.accepted && !attempt.started
+            });
+        if never {
+            let mut last = Final::without_run(Outcome::Cancelled, "cancelled; never started");
+            last.attempt = number;
+            self.finish(&mut inner, last);
+        }
     }
 }
 
-fn name(node: &Option<NodeId>) -> &str {
-    node.as_ref().map_or("?", NodeId::as_str)
+/// Why a successful record does not hold a result that callers can use.
+fn wrong_result(last: &Final) -> Option<String> {
+    if last.outcome != Outcome::Succeeded {
+        return None;
+    }
+    match &last.result {
+        ResultBody::Inline(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => json::check_object(text).err().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        },
+        // The receiver of the chunks checks their digest.
+        ResultBody::Chunked { .. } => None,
+        ResultBody::None if last.message.is_empty() => Some("there is none".into()),
+        ResultBody::None => None,
+    }
 }

@@ -23,6 +23,8 @@ use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
+use super::tag::Marks;
+
 const STACK_BYTES: usize = 64 * 1024;
 const GUARD_BYTES: usize = 64 * 1024; // a whole page at every page size in use
 const LAST_SIGNAL: usize = 64;
@@ -198,8 +200,8 @@ pub(crate) struct Recipe<'a> {
     /// The child's 0, 1 and 2; each of these descriptors must itself be above 2.
     pub(crate) stdio: Option<[BorrowedFd<'a>; 3]>,
     pub(crate) placement: Placement<'a>,
-    /// Value for RLIMIT_RTTIME, soft and hard.
-    pub(crate) tag: Option<u64>,
+    /// What the child and its descendants carry.
+    pub(crate) marks: Option<Marks>,
 }
 
 /// Everything the child reads, and where it leaves its failure.
@@ -210,8 +212,9 @@ struct Plan {
     directory: *const c_char,
     stdio: [c_int; 3],
     enter: c_int,
-    tag: [u64; 2],
-    tagged: bool,
+    rttime: [u64; 2],
+    locks: [u64; 2],
+    marked: bool,
     failed_step: AtomicU32,
     failed_errno: AtomicI32,
 }
@@ -245,8 +248,9 @@ pub(crate) fn start(call: Call, stack: &mut Stack, recipe: &Recipe<'_>) -> Resul
             Placement::Enter(fd) => fd.as_raw_fd(),
             Placement::Inherit | Placement::Born(_) => -1,
         },
-        tag: [recipe.tag.unwrap_or_default(); 2],
-        tagged: recipe.tag.is_some(),
+        rttime: [recipe.marks.map_or(0, |marks| marks.rttime); 2],
+        locks: [recipe.marks.map_or(0, |marks| marks.locks); 2],
+        marked: recipe.marks.is_some(),
         failed_step: AtomicU32::new(0),
         failed_errno: AtomicI32::new(0),
     };
@@ -345,8 +349,9 @@ extern "C" fn child_main(plan: *const Plan) -> ! {
 
         let no_core = [0_u64; 2];
         check(plan, Step::Limits, set_limit(libc::RLIMIT_CORE as usize, &no_core));
-        if plan.tagged {
-            check(plan, Step::Limits, set_limit(libc::RLIMIT_RTTIME as usize, &plan.tag));
+        if plan.marked {
+            check(plan, Step::Limits, set_limit(libc::RLIMIT_RTTIME as usize, &plan.rttime));
+            check(plan, Step::Limits, set_limit(libc::RLIMIT_LOCKS as usize, &plan.locks));
         }
 
         system_call(libc::SYS_umask, [0o077, 0, 0, 0, 0]);
@@ -454,9 +459,10 @@ unsafe fn clone_call(number: i64, a: [usize; 5], plan: &Plan) -> isize {
             "svc #0",
             "cbnz x0, 2f",
             "mov x29, xzr",
-            "mov x30, xzr",
             "mov x0, x21",
-            "br x20",
+            // Not `br`: where branch targets are enforced, a function may only be called.
+            "blr x20",
+            "brk #1",
             "2:",
             in("x8") number,
             inlateout("x0") a[0] as isize => result,
@@ -508,14 +514,17 @@ unsafe fn system_call(number: i64, a: [usize; 5]) -> isize {
 
 // === what rustix does not offer ===
 
-/// The hard RLIMIT_RTTIME of a process, which is where a tag is kept; `None` for the calling process.
-pub(crate) fn rttime_limit(pid: Option<u32>) -> io::Result<u64> {
-    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: only reads: the new limit is null, and the old one goes to a `rlimit64` on this stack.
-    let r = unsafe {
-        libc::prlimit64(pid.unwrap_or(0) as libc::pid_t, libc::RLIMIT_RTTIME, ptr::null(), &raw mut limit)
+/// The marks of a process, dead or alive; `None` for the calling process.
+pub(crate) fn marks(pid: Option<u32>) -> io::Result<Marks> {
+    let hard = |resource| {
+        let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: only reads: the new limit is null, and the old one goes to a `rlimit64` on this stack.
+        let r = unsafe {
+            libc::prlimit64(pid.unwrap_or(0) as libc::pid_t, resource, ptr::null(), &raw mut limit)
+        };
+        if r == 0 { Ok(limit.rlim_max) } else { Err(io::Error::last_os_error()) }
     };
-    if r == 0 { Ok(limit.rlim_max) } else { Err(io::Error::last_os_error()) }
+    Ok(Marks { rttime: hard(libc::RLIMIT_RTTIME)?, locks: hard(libc::RLIMIT_LOCKS)? })
 }
 
 /// Blocks every signal in this thread, so that handlers run elsewhere and a write to a closed pipe is only an

@@ -8,7 +8,7 @@ use rustix::io::{Errno, pread};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::clone;
-use super::tag::Tag;
+use super::tag::{self, Marks, Tag};
 
 /// How often the list of children is read until two looks agree; then the caller has to come back.
 const LIST_TRIES: usize = 8;
@@ -19,13 +19,15 @@ pub(crate) struct Stat {
     pub(crate) state: u8,
     pub(crate) parent: u32,
     pub(crate) group: u32,
+    pub(crate) threads: u32,
     /// Clock ticks since boot; with the pid it names a process for good.
     pub(crate) start: u64,
 }
 
 impl Stat {
+    /// A process whose main thread alone has ended shows as a zombie and lives on in its other threads.
     pub(crate) fn is_dead(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x')
+        matches!(self.state, b'Z' | b'X' | b'x') && self.threads <= 1
     }
 }
 
@@ -41,23 +43,33 @@ fn parse_stat(line: &[u8]) -> Option<Stat> {
     let state = *fields.next()?.as_bytes().first()?;
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
-    let start = fields.nth(16)?.parse().ok()?;
-    Some(Stat { state, parent, group, start })
+    let threads = fields.nth(14)?.parse().ok()?;
+    let start = fields.nth(1)?.parse().ok()?;
+    Some(Stat { state, parent, group, threads, start })
 }
 
-/// The tag a process carries (or just its RLIMIT_RTTIME), dead or alive.
-pub(crate) fn tag(pid: u32) -> Option<Tag> {
-    match clone::rttime_limit(Some(pid)) {
-        Ok(tag) => Some(tag),
+/// The marks a process carries, dead or alive.
+pub(crate) fn marks(pid: u32) -> Option<Marks> {
+    match clone::marks(Some(pid)) {
+        Ok(marks) => Some(marks),
         // Of another user, which a setuid program among the descendants can be. This file is open to
         // everyone.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-            let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
-            let line = limits.lines().find(|line| line.starts_with("Max realtime timeout"))?;
-            line.split_ascii_whitespace().nth(4)?.parse().ok()
+            parse_limits(&fs::read_to_string(format!("/proc/{pid}/limits")).ok()?)
         }
         Err(_) => None,
     }
+}
+
+fn parse_limits(limits: &str) -> Option<Marks> {
+    let hard = |name| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+        match line.split_ascii_whitespace().nth(1)? {
+            "unlimited" => Some(u64::MAX),
+            number => number.parse().ok(),
+        }
+    };
+    Some(Marks { rttime: hard("Max realtime timeout")?, locks: hard("Max file locks")? })
 }
 
 /// Every pid there is.
@@ -66,11 +78,23 @@ pub(crate) fn all() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// The process and those above it, up to the first of the pid namespace.
+pub(crate) fn and_above(pid: u32) -> Vec<u32> {
+    let mut chain = Vec::new();
+    let mut at = pid;
+    while at != 0 && !chain.contains(&at) {
+        chain.push(at);
+        at = stat(at).map_or(0, |stat| stat.parent);
+    }
+    chain
+}
+
 /// The children of this process's main thread, which is where the kernel hangs orphans when we are the
-/// sub-reaper.
+/// sub-reaper: on the first thread of the process that is not exiting.
 ///
 /// Leaders are not among them: they belong to the slot thread that started them. (Only a process whose main
-/// thread has exited gets its orphans elsewhere; no weft program does that.)
+/// thread has exited gets its orphans elsewhere; no weft program does that.) Children that another part of
+/// this process started are, when its main thread started them or the thread that did has ended.
 #[derive(Debug)]
 pub(crate) struct Orphans {
     children: File,
@@ -129,7 +153,56 @@ impl Orphans {
 }
 
 fn belongs(pid: u32, wanted: Tag, leader: u32) -> bool {
-    tag(pid) == Some(wanted) || stat(pid).is_some_and(|stat| stat.group == leader)
+    marks(pid).is_some_and(|marks| marks.carry(wanted)) || stat(pid).is_some_and(|stat| stat.group == leader)
+}
+
+/// Orphans that no running invocation answers for: of one that has ended, or without a mark.
+#[derive(Debug, Default)]
+pub(crate) struct Strays {
+    pub(crate) alive: Vec<(u32, Stat)>,
+    /// How many had ended and are out of the process table now.
+    pub(crate) reaped: u32,
+}
+
+/// Looks at our children, reaps the strays among them that have ended and returns those that live.
+///
+/// What makes a child a stray is said at [`tag::is_stray`]. When none lives, none of their descendants does,
+/// by the argument at [`Orphans::reap`].
+pub(crate) fn strays(orphans: Option<&Orphans>) -> Strays {
+    let us = std::process::id();
+    let mut strays = Strays::default();
+    let mut before = None;
+    for _ in 0..LIST_TRIES {
+        let list = match orphans {
+            Some(orphans) => orphans.list(),
+            None => all().filter(|&pid| stat(pid).is_some_and(|stat| stat.parent == us)).collect(),
+        };
+        strays.alive.clear();
+        if list.is_empty() {
+            break;
+        }
+        // After the list: whatever is on it, its invocation had begun.
+        let running = tag::running();
+        let Ok(ours) = clone::marks(None) else { break };
+        let mut reaped = false;
+        for &pid in &list {
+            let Some((seen, marks)) = stat(pid).zip(marks(pid)) else { continue };
+            if seen.parent != us || !tag::is_stray(pid, seen.group, marks, ours, &running) {
+                continue;
+            }
+            if reap_orphan(pid) {
+                reaped = true;
+                strays.reaped += 1;
+            } else {
+                strays.alive.push((pid, seen));
+            }
+        }
+        if !strays.alive.is_empty() || (!reaped && before.as_ref() == Some(&list)) {
+            break;
+        }
+        before = Some(list);
+    }
+    strays
 }
 
 /// True when the orphan has ended and is out of the process table.
@@ -153,7 +226,31 @@ mod tests {
     #[test]
     fn stat_is_read_past_a_hostile_name() {
         let line = b"42 (a) R 7 (b) S 17 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 998877 1 2";
-        assert_eq!(parse_stat(line), Some(Stat { state: b'S', parent: 17, group: 42, start: 998_877 }));
+        let expected = Stat { state: b'S', parent: 17, group: 42, threads: 1, start: 998_877 };
+        assert_eq!(parse_stat(line), Some(expected));
+    }
+
+    #[test]
+    fn marks_of_another_user_are_read_from_the_file() {
+        let of_us = fs::read_to_string("/proc/self/limits").unwrap();
+        assert_eq!(parse_limits(&of_us), marks(std::process::id()));
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max file locks            7                    8                    locks     \n\
+                      Max realtime timeout      unlimited            unlimited            us        \n";
+        assert_eq!(parse_limits(limits), Some(Marks { rttime: u64::MAX, locks: 8 }));
+    }
+
+    #[test]
+    fn zombie_with_living_threads_is_not_dead() {
+        let stat = |threads| Stat { state: b'Z', parent: 1, group: 1, threads, start: 1 };
+        assert!(stat(1).is_dead() && !stat(2).is_dead());
+    }
+
+    #[test]
+    fn chain_upwards_begins_with_the_process() {
+        let us = std::process::id();
+        let chain = and_above(us);
+        assert_eq!(chain[..2], [us, std::os::unix::process::parent_id()]);
     }
 
     #[test]

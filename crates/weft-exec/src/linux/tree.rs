@@ -7,6 +7,9 @@
 //! is a cgroup: orphans must be reaped by somebody (in a container weft may be process 1), and a root skill
 //! can move itself to another group.
 //!
+//! An orphan that has no mark left belongs to no tree any more, only to weft: [strays](proc::strays) are ended
+//! by whichever invocation ends next, and by `Executor::reap_orphans`.
+//!
 //! What a clean end costs: one read of `cgroup.events`, if there is a group, and one read of our own list of
 //! children, which is empty. Only a tree that left something behind, or must be ended, pays for more: a scan
 //! of `/proc` (about 10 µs per process on the machine) or of `cgroup.procs`.
@@ -84,6 +87,11 @@ impl Tree<'_> {
         }
     }
 
+    /// Orphans that nobody answers for. Empty means that none of their descendants lives either.
+    pub(crate) fn strays(&self) -> Vec<(u32, Stat)> {
+        proc::strays(self.orphans).alive
+    }
+
     /// Takes orphans that ended out of the process table while the leader still runs.
     pub(crate) fn reap_orphans(&self) {
         if let Some(orphans) = self.orphans {
@@ -95,19 +103,25 @@ impl Tree<'_> {
     pub(crate) fn survivors(&self) -> Vec<u32> {
         match self.group {
             Some(group) if group.is_populated() => group.members(),
-            _ => self.scan().into_iter().map(|(pid, _)| pid).collect(),
+            _ => self.scan().into_iter().chain(self.strays()).map(|(pid, _)| pid).collect(),
         }
     }
 
     /// Every living process of the tree that `/proc` shows, the leader included: those with the tag or in the
     /// leader's process group, and all their descendants.
     fn scan(&self) -> Vec<(u32, Stat)> {
-        scan(|tag| tag == self.tag, Some(self.leader)).0
+        scan(|pid, stat| self.holds(pid, stat), Some(self.leader)).0
+    }
+
+    fn holds(&self, pid: u32, stat: &Stat) -> bool {
+        pid == self.leader
+            || stat.group == self.leader
+            || proc::marks(pid).is_some_and(|marks| marks.carry(self.tag))
     }
 
     fn scan_and_reap(&self) -> bool {
         loop {
-            let (alive, dead) = scan(|tag| tag == self.tag, Some(self.leader));
+            let (alive, dead) = scan(|pid, stat| self.holds(pid, stat), Some(self.leader));
             let reaped = dead.into_iter().filter(|&pid| proc::reap_orphan(pid)).count();
             if reaped == 0 {
                 return alive.is_empty();
@@ -150,8 +164,16 @@ fn members(group: &Group) -> Vec<(u32, Stat)> {
     group.members().into_iter().filter_map(living).collect()
 }
 
-/// Kills every process on the machine whose tag is marked, and their descendants; returns those it saw alive.
-pub(crate) fn kill_marked(marked: impl Fn(Tag) -> bool) -> Vec<u32> {
+/// Kills strays with all their descendants; returns whom it killed.
+pub(crate) fn kill_strays(strays: &[(u32, Stat)]) -> Vec<(u32, Stat)> {
+    let is_one =
+        |pid, now: &Stat| strays.iter().any(|(stray, seen)| *stray == pid && seen.start == now.start);
+    let alive = scan(is_one, None).0.into_iter();
+    alive.filter(|(pid, stat)| send(*pid, stat, Signal::KILL)).collect()
+}
+
+/// Kills every process on the machine that is marked, and their descendants; returns those it saw alive.
+pub(crate) fn kill_marked(marked: impl Fn(u32, &Stat) -> bool) -> Vec<u32> {
     let seen = scan(marked, None).0.into_iter();
     seen.map(|(pid, stat)| {
         send(pid, &stat, Signal::KILL);
@@ -161,7 +183,7 @@ pub(crate) fn kill_marked(marked: impl Fn(Tag) -> bool) -> Vec<u32> {
 }
 
 /// The living processes of a tree, and those of its zombies that are our own children.
-fn scan(marked: impl Fn(Tag) -> bool, leader: Option<u32>) -> (Vec<(u32, Stat)>, Vec<u32>) {
+fn scan(marked: impl Fn(u32, &Stat) -> bool, leader: Option<u32>) -> (Vec<(u32, Stat)>, Vec<u32>) {
     let us = std::process::id();
     let seen: HashMap<u32, Stat> = proc::all().filter_map(|pid| Some((pid, proc::stat(pid)?))).collect();
     let mut inside: HashMap<u32, bool> = HashMap::with_capacity(seen.len());
@@ -178,9 +200,7 @@ fn scan(marked: impl Fn(Tag) -> bool, leader: Option<u32>) -> (Vec<(u32, Stat)>,
             if path.contains(&at) {
                 break false;
             }
-            if leader.is_some_and(|leader| at == leader || stat.group == leader)
-                || proc::tag(at).is_some_and(&marked)
-            {
+            if marked(at, stat) {
                 inside.insert(at, true);
                 break true;
             }

@@ -27,7 +27,8 @@ use rustix::io::{Errno, ioctl_fionread, read, write};
 use crate::config::Config;
 use crate::executor::Control;
 use crate::linux::proc::Stat;
-use crate::linux::tree::{Known, Tree};
+use crate::linux::tag;
+use crate::linux::tree::{Known, Tree, kill_strays};
 use crate::output::{Audience, Stderr, Stdout};
 use crate::report::Ending;
 
@@ -37,6 +38,8 @@ const SETTLE: Duration = Duration::from_millis(10);
 const GRACE_LOOK: Duration = Duration::from_millis(20);
 /// How often ended orphans of a running leader are reaped.
 pub(super) const REAP_EVERY: Duration = Duration::from_secs(1);
+/// Strays that may be of another invocation are waited for no longer than this.
+const STRAYS_HOLD: Duration = Duration::from_millis(500);
 /// Kills are repeated with growing pauses up to this.
 const KILL_PAUSE: Duration = Duration::from_millis(50);
 
@@ -61,6 +64,8 @@ pub(super) struct Run<'a> {
     pub(super) leader_ended: Option<Instant>,
     pub(super) known: Known,
     pub(super) leftovers: HashSet<u32>,
+    /// Since when there are strays while other invocations run.
+    pub(super) strays_since: Option<Instant>,
     pub(super) count_leftovers: bool,
     pub(super) ending: Option<Ending>,
     pub(super) phase: Phase,
@@ -106,6 +111,7 @@ impl Run<'_> {
                     } else {
                         if now >= self.reap_at {
                             self.tree.reap_orphans();
+                            self.strays_are_gone();
                             self.reap_at = now + REAP_EVERY;
                         }
                         let reap_at = Some(self.reap_at);
@@ -124,7 +130,7 @@ impl Run<'_> {
                 }
                 // What ends together with the leader was not left behind.
                 Phase::Settling { until } => {
-                    if self.tree.is_gone() {
+                    if self.tree.is_gone() && self.strays_are_gone() {
                         self.phase = Phase::Gone;
                     } else if now >= until {
                         self.kill(now);
@@ -164,7 +170,28 @@ impl Run<'_> {
     }
 
     fn is_gone(&mut self) -> bool {
-        self.leader_ended.is_some() && self.tree.is_gone() && self.known.is_gone()
+        self.leader_ended.is_some() && self.tree.is_gone() && self.known.is_gone() && self.strays_are_gone()
+    }
+
+    /// Ends orphans without a mark, and says whether none is left. They are this invocation's when no other
+    /// one runs. Else nobody knows whose they are: then they are ended all the same, but one invocation must
+    /// not be held up for long by another that makes more and more of them.
+    fn strays_are_gone(&mut self) -> bool {
+        let strays = self.tree.strays();
+        if strays.is_empty() {
+            self.strays_since = None;
+            return true;
+        }
+        let killed = kill_strays(&strays);
+        if tag::is_alone(self.tree.tag) {
+            if self.leader_ended.is_some() {
+                self.leftovers.extend(killed.iter().map(|(pid, _)| *pid));
+            }
+            self.note(killed);
+            return false;
+        }
+        let now = Instant::now();
+        now.duration_since(*self.strays_since.get_or_insert(now)) >= STRAYS_HOLD
     }
 
     fn note(&mut self, seen: Vec<(u32, Stat)>) {

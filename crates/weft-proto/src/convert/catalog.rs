@@ -146,6 +146,31 @@ impl From<v1::Diagnostic> for Diagnostic {
 
 /// Longest text that a node may put into a verdict or a diagnostic, in bytes.
 const MAX_TEXT: usize = 4096;
+/// Longest name, label, variable or program, in bytes.
+const MAX_NAME: usize = 256;
+/// Most names in one list.
+const MAX_NAMES: usize = 256;
+/// Most terms of a selector.
+const MAX_TERMS: usize = 64;
+/// Most verdicts of one row.
+const MAX_VERDICTS: usize = 1024;
+
+/// Refuses a text that is longer than it may be.
+pub(super) fn bounded(field: &'static str, text: &str, most: usize) -> Result<(), Malformed> {
+    if text.len() > most {
+        Err(Malformed::new(field, format_args!("longer than {most} bytes")))
+    } else {
+        Ok(())
+    }
+}
+
+/// Refuses a list with too many or too long names.
+fn bounded_names(field: &'static str, names: &[String]) -> Result<(), Malformed> {
+    if names.len() > MAX_NAMES {
+        return Err(Malformed::new(field, format_args!("more than {MAX_NAMES} entries")));
+    }
+    names.iter().try_for_each(|name| bounded(field, name, MAX_NAME))
+}
 
 /// Cuts a text from a node to a size that can be kept for thousands of nodes, and says so.
 fn cut(mut text: String) -> String {
@@ -173,6 +198,9 @@ pub fn decode_definition(bytes: &[u8]) -> Result<(Digest, Definition), Malformed
     let message = v1::SkillDefinition::decode(bytes).map_err(|error| Malformed::new("definitions", error))?;
     Ok((digest, message.try_into()?))
 }
+
+/// Longest instructions, in bytes: a whole SKILL.md. Generated ones hold the schema, indented.
+const MAX_INSTRUCTIONS: usize = limits::MANIFEST_BYTES as usize;
 
 impl From<&Definition> for v1::SkillDefinition {
     fn from(definition: &Definition) -> Self {
@@ -220,11 +248,27 @@ impl TryFrom<v1::SkillDefinition> for Definition {
     type Error = Malformed;
 
     fn try_from(message: v1::SkillDefinition) -> Result<Self, Malformed> {
-        if message.schema.len() > limits::SCHEMA_BYTES {
-            return Err(Malformed::new("schema", "larger than 64 KiB"));
+        bounded("schema", &message.schema, limits::SCHEMA_BYTES)?;
+        bounded("output_schema", message.output_schema.as_deref().unwrap_or_default(), limits::SCHEMA_BYTES)?;
+        bounded("description", &message.description, limits::DESCRIPTION_BYTES)?;
+        bounded("instructions", &message.instructions, 2 * MAX_INSTRUCTIONS)?;
+        bounded("activation", &message.activation, limits::SCHEMA_BYTES)?;
+        bounded("when_to_use", &message.when_to_use, limits::DESCRIPTION_BYTES)?;
+        bounded("broken_requirements", message.broken_requirements.as_deref().unwrap_or_default(), MAX_TEXT)?;
+        for (field, text) in
+            [("name", &message.name), ("category", &message.category), ("version", &message.version)]
+        {
+            bounded(field, text, MAX_TEXT)?;
         }
-        if message.description.len() > limits::DESCRIPTION_BYTES {
-            return Err(Malformed::new("description", "longer than 4 KiB"));
+        bounded_names("env_allow", &message.env_allow)?;
+        bounded_names("sensitive", &message.sensitive)?;
+        if message.requirements.len() > MAX_NAMES {
+            return Err(Malformed::new("requirements", format_args!("more than {MAX_NAMES} blocks")));
+        }
+        for block in &message.requirements {
+            for names in [&block.os, &block.bins, &block.any_bins, &block.env, &block.config] {
+                bounded_names("requirements", names)?;
+            }
         }
         Ok(Self {
             key: SkillKey::normalise(&message.key).map_err(|error| Malformed::new("key", error))?,
@@ -288,6 +332,9 @@ impl TryFrom<link::AdvertRow> for Row {
     type Error = Malformed;
 
     fn try_from(row: link::AdvertRow) -> Result<Self, Malformed> {
+        if row.verdicts.len() > MAX_VERDICTS {
+            return Err(Malformed::new("verdicts", format_args!("more than {MAX_VERDICTS}")));
+        }
         Ok(Self {
             scope: parse_optional("agent", &row.agent)?.map_or(Scope::All, Scope::Agent),
             key: SkillKey::normalise(&row.key).map_err(|error| Malformed::new("key", error))?,
@@ -359,6 +406,18 @@ impl TryFrom<v1::LabelSelector> for Selector {
 
     fn try_from(selector: v1::LabelSelector) -> Result<Self, Malformed> {
         use v1::label_expression::Operator;
+        const FIELD: &str = "target.selector";
+        if selector.match_labels.len() + selector.match_expressions.len() > MAX_TERMS {
+            return Err(Malformed::new(FIELD, format_args!("more than {MAX_TERMS} terms")));
+        }
+        for (label, value) in &selector.match_labels {
+            bounded(FIELD, label, MAX_NAME)?;
+            bounded(FIELD, value, MAX_NAME)?;
+        }
+        for expression in &selector.match_expressions {
+            bounded(FIELD, &expression.key, MAX_NAME)?;
+            bounded_names(FIELD, &expression.values)?;
+        }
         let mut terms: Vec<_> = selector
             .match_labels
             .into_iter()
@@ -399,7 +458,10 @@ pub(super) fn target_from_wire(target: Option<v1::Target>) -> Result<Target, Mal
         Some(v1::target::Target::Node(name)) if name.is_empty() => {
             return Err(Malformed::new("target.node", "must not be empty"));
         }
-        Some(v1::target::Target::Node(name)) => Target::Node(name),
+        Some(v1::target::Target::Node(name)) => {
+            bounded("target.node", &name, MAX_NAME)?;
+            Target::Node(name)
+        }
         Some(v1::target::Target::Selector(selector)) => Target::Selector(selector.try_into()?),
     })
 }

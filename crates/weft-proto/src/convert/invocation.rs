@@ -1,16 +1,20 @@
 //! Invocations, their events and their ends.
 
+use bytes::Buf as _;
 use weft_core::{
     event::{Event, EventKind, News},
     ids::SkillKey,
     invocation::{Invocation, State},
+    limits,
     outcome::{Exit, Final, Outcome, ResultBody},
     policy::{Evidence, PermissionMode},
 };
 
 use super::{
-    Malformed, catalog::class_from_wire, digest, duration_from_wire, duration_to_wire, parse, parse_optional,
-    required, timestamp_from_wire, timestamp_to_wire,
+    Malformed,
+    catalog::{bounded, class_from_wire},
+    digest, duration_from_wire, duration_to_wire, parse, parse_optional, required, timestamp_from_wire,
+    timestamp_to_wire,
 };
 use crate::{link, v1};
 
@@ -134,7 +138,16 @@ impl From<&Final> for v1::Finished {
 impl TryFrom<v1::Finished> for Final {
     type Error = Malformed;
 
-    fn try_from(message: v1::Finished) -> Result<Self, Malformed> {
+    fn try_from(mut message: v1::Finished) -> Result<Self, Malformed> {
+        if let Some(v1::finished::Result::Inline(bytes)) = &message.result
+            && bytes.len() > limits::INLINE_RESULT_BYTES
+        {
+            return Err(Malformed::new("inline", "a result this large travels in chunks"));
+        }
+        for tail in [&mut message.stderr_tail, &mut message.stdout_tail] {
+            tail.advance(tail.len().saturating_sub(limits::TAIL_BYTES));
+        }
+        bounded("message", &message.message, limits::TAIL_BYTES)?;
         Ok(Self {
             outcome: message.outcome().into(),
             started: message.started,
@@ -303,11 +316,14 @@ pub fn news_from_wire(event: Option<link::node_event::Event>) -> Result<Option<N
         Some(Wire::Stderr(stderr)) => {
             News::Event(EventKind::Stderr { offset: stderr.offset, bytes: stderr.data })
         }
-        Some(Wire::Progress(progress)) => News::Event(EventKind::Progress {
-            done: progress.done,
-            total: progress.total,
-            text: progress.text,
-        }),
+        Some(Wire::Progress(progress)) => {
+            bounded("progress.text", &progress.text, limits::DESCRIPTION_BYTES)?;
+            News::Event(EventKind::Progress {
+                done: progress.done,
+                total: progress.total,
+                text: progress.text,
+            })
+        }
         Some(Wire::OutputChunk(chunk)) => {
             News::Event(EventKind::OutputChunk { offset: chunk.offset, bytes: chunk.data })
         }

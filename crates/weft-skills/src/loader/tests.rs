@@ -555,3 +555,115 @@ fn hostile_names_do_not_reach_the_log_as_they_are() {
     assert!(lines.iter().all(|line| !line.contains('\u{1b}')), "{lines:?}");
     assert!(!format!("{}", inventory.diagnostics[0]).contains('\u{1b}'));
 }
+
+#[test]
+fn what_gives_no_name_is_reported_under_that_of_its_directory() {
+    let temporary = tempfile::tempdir().unwrap();
+    let root = temporary.path();
+    write(&root.join("Cut-Off/skill.json"), r#"{"name":"#);
+    write(&root.join("empty/skill.json"), "");
+    write(&root.join("list/skill.json"), "[]");
+    write(&root.join("nameless/skill.json"), r#"{"description":"d","entry":"run"}"#);
+    write(&root.join("twice/skill.json"), r#"{"name":"a","name":"b"}"#);
+    write(&root.join("huge/skill.json"), " ".repeat(limits::MANIFEST_BYTES as usize + 1));
+    write(&root.join("text/SKILL.md"), "---\nname: [\n---\n");
+    write(&root.join("no key!/skill.json"), "{");
+    for (directory, file) in [("fifo", "skill.json"), ("fifo_text", "SKILL.md")] {
+        fs::create_dir(root.join(directory)).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let path = root.join(directory).join(file);
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    }
+    let inventory = load(&[root]);
+    assert!(inventory.copies.is_empty());
+    for (directory, key) in [
+        ("/Cut-Off/", Some("cut_off")),
+        ("/empty/", Some("empty")),
+        ("/list/", Some("list")),
+        ("/nameless/", Some("nameless")),
+        ("/twice/", Some("twice")),
+        ("/huge/", Some("huge")),
+        ("/text/", Some("text")),
+        ("/fifo/", Some("fifo")),
+        ("/fifo_text/", Some("fifo_text")),
+        ("/no key!/", None),
+    ] {
+        let found = about(&inventory, directory);
+        assert!(!found.is_empty(), "{directory}: {:?}", inventory.diagnostics);
+        for diagnostic in found {
+            assert_eq!(diagnostic.severity, Severity::Error, "{diagnostic:?}");
+            assert_eq!(diagnostic.key.as_ref().map(SkillKey::as_str), key, "{diagnostic:?}");
+        }
+    }
+}
+
+/// Digests until every file is old enough for its stamp to be trusted, so that none is read any more.
+fn digest_without_reading(copy: &Copy) -> weft_core::ids::Digest {
+    let limit = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let before = copy.recipe.cache.files_read();
+        let digest = copy.digest_now().unwrap();
+        if copy.recipe.cache.files_read() == before {
+            return digest;
+        }
+        assert!(std::time::Instant::now() < limit, "files are read again and again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_digest_now_reads_only_what_changed_since_anybody_read_it() {
+    let temporary = tempfile::tempdir().unwrap();
+    let root = temporary.path();
+    let directory = skill(root, "x", "x", "");
+    for file in ["a", "b", "c"] {
+        write(&directory.join("lib").join(file), "before");
+    }
+    let mut loader = Loader::new(config(&[root]));
+    let inventory = loader.load(None);
+    let copy = winner(&inventory, "x");
+    let before = digest_without_reading(copy);
+    assert_eq!(before, copy.digest);
+    // What the copy learned, the loader knows as well.
+    let read = copy.recipe.cache.files_read();
+    let inventory = loader.load(Some(&inventory));
+    let copy = winner(&inventory, "x");
+    assert_eq!((copy.digest, copy.recipe.cache.files_read()), (before, read));
+
+    // As long as before and with its old time: only the time of change, which nobody can set, tells.
+    let changed = directory.join("lib/b");
+    let modified = changed.metadata().unwrap().modified().unwrap();
+    write(&changed, "behind");
+    fs::File::options().write(true).open(&changed).unwrap().set_modified(modified).unwrap();
+    let after = copy.digest_now().unwrap();
+    assert_ne!(after, before);
+    assert_eq!(copy.recipe.cache.files_read(), read + 1);
+    assert_eq!(digest_without_reading(copy), after);
+    // Another file under the old name, and a file that goes.
+    write(&directory.join("other"), "before");
+    fs::rename(directory.join("other"), &changed).unwrap();
+    assert_eq!(copy.digest_now().unwrap(), before);
+    fs::remove_file(&changed).unwrap();
+    assert_ne!(copy.digest_now().unwrap(), before);
+}
+
+#[test]
+fn a_digest_now_is_the_same_in_every_thread_while_the_loader_loads() {
+    let temporary = tempfile::tempdir().unwrap();
+    let root = temporary.path();
+    let directory = skill(root, "x", "x", "");
+    for n in 0..20 {
+        write(&directory.join(format!("lib/{n}")), n.to_string());
+    }
+    let mut loader = Loader::new(config(&[root]));
+    let inventory = loader.load(None);
+    let copy = winner(&inventory, "x");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..20).for_each(|_| assert_eq!(copy.digest_now().unwrap(), copy.digest)));
+        }
+        for _ in 0..5 {
+            assert_eq!(winner(&loader.load(Some(&inventory)), "x").digest, copy.digest);
+        }
+    });
+}

@@ -96,6 +96,7 @@ impl Call {
             agent: self.agent.clone(),
             skill: SkillKey::normalise(&self.skill).map_err(Failure::usage)?,
             pinned: self.digest,
+            args_digest: Digest::of(&args),
             args,
             target: self.place.target(),
             budget: self.timeout,
@@ -119,12 +120,11 @@ impl Call {
                 let schema = skill.definition.unwrap_or_default().schema;
                 let schema = serde_json::from_str(&schema).unwrap_or_default();
                 let args = typed_args::parse(&self.words, &schema).map_err(Failure::usage)?;
-                return Ok(args.to_string().into());
+                return Ok(args.into());
             }
             Some(ArgsSource::Text(text)) => text.clone().into_bytes(),
-            Some(ArgsSource::File(path)) => {
-                std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?
-            }
+            Some(ArgsSource::File(path)) => std::fs::read(path)
+                .map_err(|error| Failure::usage(format!("--args: {}: {error}", path.display())))?,
             Some(ArgsSource::Stdin) => {
                 let mut bytes = Vec::new();
                 std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read stdin")?;

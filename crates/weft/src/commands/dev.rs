@@ -176,8 +176,14 @@ fn greet(address: SocketAddr, dirs: &[PathBuf], sample: bool, skills: &[v1::Skil
     }
     output::print("\nin another terminal:")?;
     output::print(&format!("  {weft} skills{at}"))?;
-    let callable = skills.iter().filter(|skill| skill.eligible_nodes > 0);
-    if let Some((skill, args)) = callable.clone().find_map(|skill| Some((skill, sample_args(skill)?))) {
+    let mut callable: Vec<_> = skills
+        .iter()
+        .filter(|skill| skill.eligible_nodes > 0)
+        .filter_map(|skill| Some((skill, sample_args(skill)?)))
+        .collect();
+    // One that takes args shows more.
+    callable.sort_by_key(|(_, args)| args.is_empty());
+    if let Some((skill, args)) = callable.into_iter().next() {
         let args = if args.is_empty() { args } else { format!(" {args}") };
         output::print(&format!("  {weft} call{at} {}{args}", skill.key))?;
         output::print(&format!("  {weft} why{at} {}", skill.key))?;

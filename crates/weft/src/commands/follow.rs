@@ -1,6 +1,6 @@
 //! Following an invocation on a terminal: stderr as it comes, the result at the end, Ctrl-C ends it.
 
-use std::time::Duration;
+use std::{io::Stderr, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use weft_daemon::signal::Signals;
 
 use crate::{
     exit::{self, Failure},
-    output,
+    output::{self, Passage},
 };
 
 /// What is printed besides the skill's own output.
@@ -26,6 +26,9 @@ pub(crate) struct Manner {
     pub(crate) owns: bool,
 }
 
+/// How long an interrupted person waits for the id of what may have been started.
+const LAST_LOOK: Duration = Duration::from_secs(5);
+
 /// Follows an invocation to its end and returns the exit code that tells how it ended.
 pub(crate) async fn follow(client: &Client, mut follow: Follow, manner: Manner) -> Result<u8, Failure> {
     let mut signals = Signals::catch().context("catch signals")?;
@@ -35,7 +38,22 @@ pub(crate) async fn follow(client: &Client, mut follow: Follow, manner: Manner) 
         let next = tokio::select! {
             next = follow.next() => next,
             signal = signals.next() => {
-                let Some(id) = follow.id() else { return Ok(exit::INTERRUPTED) };
+                let Some(id) = follow.id() else {
+                    // The request may have arrived: its id is needed to end it.
+                    output::note(&format!("{signal}: looking for what may have been started; once more to leave at once"));
+                    let look = tokio::time::timeout(LAST_LOOK, follow.next());
+                    tokio::select! {
+                        known = look => if let Ok(Some(Ok(Followed::Known(id)))) = known {
+                            interrupted = true;
+                            printer.own_cancel = true;
+                            end(client, id, signal).await;
+                            continue;
+                        },
+                        _ = signals.next() => {}
+                    }
+                    output::note("leaving; if the request arrived, the skill may run: see `weft invocations`");
+                    return Ok(exit::INTERRUPTED);
+                };
                 if !manner.owns {
                     output::note(&format!("{id} goes on; see it again with `weft watch {id}`"));
                     return Ok(exit::INTERRUPTED);
@@ -45,10 +63,9 @@ pub(crate) async fn follow(client: &Client, mut follow: Follow, manner: Manner) 
                     return Ok(exit::INTERRUPTED);
                 }
                 interrupted = true;
-                output::note(&format!("{signal}: ending {id}; once more to leave at once"));
-                if let Err(error) = cancel(client, id).await {
-                    output::note(&format!("cannot cancel {id}: {error}"));
-                }
+                printer.own_cancel = true;
+                printer.stderr.end_line()?;
+                end(client, id, signal).await;
                 continue;
             }
         };
@@ -57,6 +74,13 @@ pub(crate) async fn follow(client: &Client, mut follow: Follow, manner: Manner) 
             Some(Ok(followed)) => printer.print(followed)?,
             Some(Err(error)) => return Err(error.into()),
         }
+    }
+}
+
+async fn end(client: &Client, id: InvocationId, signal: &str) {
+    output::note(&format!("{signal}: ending {id}; once more to leave at once"));
+    if let Err(error) = cancel(client, id).await {
+        output::note(&format!("cannot cancel {id}: {error}"));
     }
 }
 
@@ -70,68 +94,77 @@ async fn cancel(client: &Client, id: InvocationId) -> anyhow::Result<()> {
 
 struct Printer {
     manner: Manner,
+    stderr: Passage<Stderr>,
     /// The parts of a large result, until its end says that they are whole.
     chunks: Vec<Bytes>,
+    /// The person at this terminal ended it.
+    own_cancel: bool,
     code: u8,
 }
 
 impl Printer {
     fn new(manner: Manner) -> Self {
-        Self { manner, chunks: Vec::new(), code: exit::UNKNOWN }
+        let stderr = Passage::to_stderr();
+        Self { manner, stderr, chunks: Vec::new(), own_cancel: false, code: exit::UNKNOWN }
     }
 
-    fn say(&self, message: &str) {
-        if self.manner.verbose {
-            output::note(message);
-        }
+    /// A line of our own, on a line of its own.
+    fn note(&mut self, message: &str) -> anyhow::Result<()> {
+        self.stderr.end_line()?;
+        output::note(message);
+        Ok(())
+    }
+
+    fn say(&mut self, message: &str) -> anyhow::Result<()> {
+        if self.manner.verbose { self.note(message) } else { Ok(()) }
     }
 
     fn print(&mut self, followed: Followed) -> anyhow::Result<()> {
         match followed {
             Followed::Known(id) => self.say(&format!("invocation {id}")),
-            Followed::Heartbeat => {}
+            Followed::Heartbeat => Ok(()),
             Followed::Interrupted { why } => {
-                output::note(&format!("the stream broke ({why}); looking for it again"))
+                self.note(&format!("the stream broke ({why}); looking for it again"))
             }
-            Followed::Resumed => output::note("the stream is back"),
-            Followed::Event(event) => self.event(event)?,
+            Followed::Resumed => self.note("the stream is back"),
+            Followed::Event(event) => self.event(event),
         }
-        Ok(())
     }
 
     fn event(&mut self, event: Event) -> anyhow::Result<()> {
         match event.kind {
             EventKind::Admitted { skill, class } => self.say(&format!("{skill} ({class}) admitted")),
-            EventKind::ApprovalPending { needed } => {
-                output::note(&format!("waiting for {needed} to approve"))
-            }
-            EventKind::ApprovalDecided { note, .. } => output::note(&note),
-            EventKind::Queued { reason } => output::note(&format!("queued: {reason}")),
+            EventKind::ApprovalPending { needed } => self.note(&format!("waiting for {needed} to approve")),
+            EventKind::ApprovalDecided { note, .. } => self.note(&note),
+            EventKind::Queued { reason } => self.note(&format!("queued: {reason}")),
             EventKind::Dispatched { node, attempt, .. } => {
                 // What an earlier attempt left of a result is void.
                 self.chunks.clear();
-                self.say(&format!("attempt {attempt} on {node}"));
+                self.say(&format!("attempt {attempt} on {node}"))
             }
             EventKind::Started { pid, .. } => self.say(&format!("started as process {pid}")),
-            EventKind::Stderr { bytes, .. } => output::skill_stderr(&bytes)?,
-            EventKind::Progress { done, total, text } => output::note(&format!("{done}/{total} {text}")),
-            EventKind::OutputChunk { bytes, .. } => self.chunks.push(bytes),
-            EventKind::NodeLost { node, reason, .. } => {
-                output::note(&format!("node {node} is lost: {reason}"))
+            EventKind::Stderr { bytes, .. } => self.stderr.pass(&bytes),
+            EventKind::Progress { done, total, text } => self.note(&format!("{done}/{total} {text}")),
+            EventKind::OutputChunk { bytes, .. } => {
+                self.chunks.push(bytes);
+                Ok(())
             }
-            EventKind::Gap { bytes, .. } => {
-                output::note(&format!("{bytes} bytes of stderr are missing here"))
-            }
-            EventKind::Finished(last) => self.finished(&last)?,
+            EventKind::NodeLost { node, reason, .. } => self.note(&format!("node {node} is lost: {reason}")),
+            EventKind::Gap { bytes, .. } => self.note(&format!("{bytes} bytes of stderr are missing here")),
+            EventKind::Finished(last) => self.finished(&last),
         }
-        Ok(())
     }
 
     fn finished(&mut self, last: &Final) -> anyhow::Result<()> {
-        self.code = exit::of_outcome(last.outcome);
+        self.code = match last.outcome {
+            // Nobody at this terminal interrupted it: to its caller that is a failure.
+            Outcome::Cancelled if self.manner.owns && !self.own_cancel => exit::FAILED,
+            outcome => exit::of_outcome(outcome),
+        };
+        self.stderr.end_line()?;
         match &last.result {
             ResultBody::None => {}
-            ResultBody::Inline(bytes) => output::result(std::slice::from_ref(bytes))?,
+            ResultBody::Inline(bytes) => result(std::slice::from_ref(bytes))?,
             ResultBody::Chunked { size, digest } => {
                 let whole: Vec<u8> = self.chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect();
                 if whole.len() as u64 != *size || Digest::of(&whole) != *digest {
@@ -139,19 +172,30 @@ impl Printer {
                     output::note("the result did not arrive whole; it is not shown");
                     return Ok(());
                 }
-                output::result(&self.chunks)?;
+                result(&self.chunks)?;
             }
         }
         if last.outcome != Outcome::Succeeded {
             let place = last.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
             output::note(&format!("{}{place}: {}", last.outcome, last.message));
         }
-        if last.leftovers_killed > 0 {
-            output::note(&format!("{} processes that it left behind were killed", last.leftovers_killed));
+        match last.leftovers_killed {
+            0 => {}
+            1 => output::note("a process that it left behind was killed"),
+            more => output::note(&format!("{more} processes that it left behind were killed")),
         }
         if last.dropped_bytes > 0 {
             output::note(&format!("{} bytes of its stderr were dropped", last.dropped_bytes));
         }
         Ok(())
     }
+}
+
+/// Prints exactly what the skill printed.
+fn result(pieces: &[Bytes]) -> anyhow::Result<()> {
+    let mut stdout = Passage::to_stdout();
+    for piece in pieces {
+        stdout.pass(piece)?;
+    }
+    stdout.end_line()
 }
