@@ -6,8 +6,10 @@ mod api;
 mod architecture;
 mod dev;
 mod docs;
+mod doctor;
 mod drain;
 mod endings;
+mod exact;
 mod fleet;
 mod hostile_node;
 mod kernel;
@@ -17,6 +19,7 @@ mod reload;
 mod requests;
 mod restarts;
 mod results;
+mod skill_commands;
 mod supersede;
 
 use weft_testkit::Fabric;

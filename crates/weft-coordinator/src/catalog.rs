@@ -249,36 +249,14 @@ fn refuse_rows(advert: &mut Advert, definition: Digest, malformed: &Malformed) {
 mod tests {
     use weft_core::{
         advert::{Row, Scope},
-        skill::{ClassSource, Layer},
+        skill::Layer,
     };
     use weft_proto::convert::encode_definition;
 
     use super::*;
 
     fn definition(class: Class) -> Definition {
-        Definition {
-            key: SkillKey::normalise("a").unwrap(),
-            name: "a".into(),
-            kind: Kind::Executable,
-            description: "d".into(),
-            schema: "{}".into(),
-            output_schema: None,
-            class,
-            class_source: ClassSource::Declared,
-            category: "external".into(),
-            timeout: Duration::from_secs(30),
-            env_allow: vec![],
-            requirements: vec![],
-            broken_requirements: None,
-            idempotent: false,
-            sensitive: vec![],
-            max_concurrency: None,
-            version: String::new(),
-            when_to_use: String::new(),
-            activation: String::new(),
-            hidden_from_prompts: false,
-            instructions: String::new(),
-        }
+        Definition { class, ..Definition::new(SkillKey::normalise("a").unwrap(), Kind::Executable) }
     }
 
     fn advert(definition: Digest) -> Advert {

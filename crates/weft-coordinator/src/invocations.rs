@@ -307,6 +307,8 @@ impl Invocations {
         if outcome == Outcome::Unknown {
             tracing::warn!(weft.invocation.id = %id, %message, "the outcome of an invocation is unknown");
             inner.ended_at = Some(Instant::now());
+            // Kept for a day: as little of it as will do.
+            inner.invocation.request.args = bytes::Bytes::new();
             if let Some(attempt) = &mut inner.attempt {
                 attempt.place = None;
             }

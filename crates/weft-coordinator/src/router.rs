@@ -196,42 +196,21 @@ pub(crate) fn refusal(skill: &Skill, views: &[View], wish: &Wish<'_>) -> Refusal
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Arc, time::Duration};
+    use std::{collections::BTreeMap, sync::Arc};
 
     use jiff::Timestamp;
     use weft_core::{
         advert::Scope,
         ids::SkillKey,
         node::Node,
-        skill::{Class, ClassSource, Definition, Gate, Layer, Verdict},
+        skill::{Definition, Gate, Layer, Verdict},
     };
 
     use super::*;
 
     fn definition(schema: &str) -> Definition {
-        Definition {
-            key: SkillKey::normalise("a").unwrap(),
-            name: "a".into(),
-            kind: Kind::Executable,
-            description: "d".into(),
-            schema: schema.into(),
-            output_schema: None,
-            class: Class::Safe,
-            class_source: ClassSource::Declared,
-            category: "external".into(),
-            timeout: Duration::from_secs(30),
-            env_allow: vec![],
-            requirements: vec![],
-            broken_requirements: None,
-            idempotent: false,
-            sensitive: vec![],
-            max_concurrency: None,
-            version: String::new(),
-            when_to_use: String::new(),
-            activation: String::new(),
-            hidden_from_prompts: false,
-            instructions: String::new(),
-        }
+        let plain = Definition::new(SkillKey::normalise("a").unwrap(), Kind::Executable);
+        Definition { schema: schema.into(), ..plain }
     }
 
     fn row(eligible: bool) -> Row {

@@ -152,37 +152,17 @@ fn merge_key(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::skill::{ClassSource, Gate, Kind, Layer, Severity, Verdict};
+    use crate::skill::{Gate, Kind, Layer, Severity, Verdict};
 
     fn definition(key: &str, variant: u8) -> Definition {
-        Definition {
-            key: SkillKey::normalise(key).unwrap(),
-            name: key.into(),
-            kind: Kind::Executable,
-            description: format!("variant {variant}"),
-            schema: if variant > 1 { r#"{"type":"object"}"#.into() } else { "{}".into() },
-            output_schema: None,
-            class: Class::Safe,
-            class_source: ClassSource::Defaulted,
-            category: "external".into(),
-            timeout: Duration::from_secs(30),
-            env_allow: vec![],
-            requirements: vec![],
-            broken_requirements: None,
-            idempotent: false,
-            sensitive: vec![],
-            max_concurrency: None,
-            version: String::new(),
-            when_to_use: String::new(),
-            activation: String::new(),
-            hidden_from_prompts: false,
-            instructions: String::new(),
-        }
+        let mut definition = Definition::new(SkillKey::normalise(key).unwrap(), Kind::Executable);
+        definition.description = format!("variant {variant}");
+        definition.schema = if variant > 1 { r#"{"type":"object"}"#.into() } else { "{}".into() };
+        definition
     }
 
     fn row(key: &str, variant: u8, eligible: bool, shadowed: bool) -> Row {

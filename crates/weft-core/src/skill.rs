@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::ids::SkillKey;
+use crate::{ids::SkillKey, limits};
 
 /// Whether a skill can be invoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -170,7 +170,40 @@ pub struct Definition {
     pub instructions: String,
 }
 
+/// The schema of a skill that names none: an object, about which nothing is known.
+pub const EMPTY_SCHEMA: &str = r#"{"type":"object","properties":{}}"#;
+
 impl Definition {
+    /// A definition in which everything but the name is left to the defaults of a manifest.
+    pub fn new(key: SkillKey, kind: Kind) -> Self {
+        Self {
+            name: key.to_string(),
+            key,
+            kind,
+            description: String::new(),
+            schema: match kind {
+                Kind::Executable => EMPTY_SCHEMA.to_owned(),
+                Kind::Instructions => String::new(),
+            },
+            output_schema: None,
+            class: Class::Safe,
+            class_source: ClassSource::Defaulted,
+            category: "external".to_owned(),
+            timeout: limits::DEFAULT_TIMEOUT,
+            env_allow: Vec::new(),
+            requirements: Vec::new(),
+            broken_requirements: None,
+            idempotent: false,
+            sensitive: Vec::new(),
+            max_concurrency: None,
+            version: String::new(),
+            when_to_use: String::new(),
+            activation: String::new(),
+            hidden_from_prompts: false,
+            instructions: String::new(),
+        }
+    }
+
     /// The name under which a kernel offers the skill to a model: `[a-z][a-z0-9_]{0,47}`, derived from the key
     /// alone, so it never changes because something else joined the fleet.
     pub fn tool_name(&self) -> String {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 /// One invocation of a skill: a program, never a shell line; it gets no arguments.
 #[derive(Debug, Clone)]
 pub struct Command {
-    /// The entry, an absolute path. It is also `argv[0]`, and the only argument.
+    /// The entry, absolute or relative to `directory`. It is also `argv[0]`, and the only argument.
     pub program: PathBuf,
     /// Working directory of the child.
     pub directory: PathBuf,

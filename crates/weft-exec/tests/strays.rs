@@ -50,43 +50,59 @@ fn line_of(child: &mut Child) -> String {
 
 // === pipes ===
 
+/// Python that defines `caught(call)`: whether a slot's thread is blocked in that system call, a read or a
+/// write, for want of somebody at the other end.
+const CAUGHT: &str = "import os,time\n\
+    slots = []\n\
+    for t in os.listdir('/proc/%d/task' % os.getppid()):\n \
+      t = '/proc/%d/task/%s/' % (os.getppid(), t)\n \
+      if open(t + 'comm').read().startswith('weft-slot'): slots.append(t + 'syscall')\n\
+    number = {'read': '0 ', 'write': '1 '} if os.uname().machine == 'x86_64' else {'read': '63 ', 'write': '64 '}\n\
+    def caught(call):\n \
+      try: return any(open(slot).read().startswith(number[call]) for slot in slots)\n \
+      except OSError: return False\n";
+
+/// When the slot is caught in a read, nothing is written any more: without a time-out it would wait for ever.
 #[test]
 fn skill_that_steals_its_own_output_is_still_timed_out_and_stopped() {
     let skills = Skills::new();
-    let steal = skills.python(
-        "import os\n\
-         for n in 1, 1, 1, 2, 2, 2:\n \
-           if os.fork() == 0:\n  \
-             fd = os.open('/proc/self/fd/%d' % n, os.O_RDONLY)\n  \
-             while True: os.read(fd, 1)\n\
-         while True:\n \
-           os.write(1, b'x')\n \
-           os.write(2, b'x')",
-    );
-    in_both_modes(Config { stop_grace: Duration::from_millis(50), ..few_slots() }, |executor| {
-        let mut bounded = steal.clone();
-        bounded.budget = Duration::from_secs(2);
-        assert_eq!(run(executor, bounded).ending, Ending::TimedOut);
-        let (mut running, ear) = start(executor, steal.clone());
-        eventually("it runs", || !ear.stderr().is_empty());
-        running.stop(StopReason::Cancelled);
-        assert_eq!(block_on(running.wait()).ending, Ending::Stopped(StopReason::Cancelled));
-        assert_eq!(children(), []);
-    });
+    for stream in [1, 2] {
+        let steal = skills.python(&format!(
+            "{CAUGHT}\
+             for n in range(3):\n \
+               if os.fork() == 0:\n  \
+                 fd = os.open('/proc/self/fd/{stream}', os.O_RDONLY)\n  \
+                 while True: os.read(fd, 1)\n\
+             os.write(2, b'up')\n\
+             while not caught('read'): os.write({stream}, b'x')\n\
+             time.sleep(98739)"
+        ));
+        in_both_modes(Config { stop_grace: Duration::from_millis(50), ..few_slots() }, |executor| {
+            let mut bounded = steal.clone();
+            bounded.budget = Duration::from_secs(2);
+            assert_eq!(run(executor, bounded).ending, Ending::TimedOut);
+            let (mut running, ear) = start(executor, steal.clone());
+            eventually("it runs", || !ear.stderr().is_empty() || stream == 2);
+            running.stop(StopReason::Cancelled);
+            assert_eq!(block_on(running.wait()).ending, Ending::Stopped(StopReason::Cancelled));
+            assert_eq!(children(), []);
+        });
+    }
 }
 
+/// When the slot is caught in a write, nothing is read any more.
 #[test]
 fn skill_that_fills_its_own_input_is_still_timed_out() {
     let skills = Skills::new();
-    // Makes room for the slot to see, and takes it away again, from three sides.
-    let mut fill = skills.python(
-        "import os\n\
+    let mut fill = skills.python(&format!(
+        "{CAUGHT}\
          for n in range(3):\n \
            if os.fork() == 0:\n  \
              fd = os.open('/proc/self/fd/0', os.O_WRONLY)\n  \
              while True: os.write(fd, b'y' * 4096)\n\
-         while True: os.read(0, 4096)",
-    );
+         while not caught('write'): os.read(0, 4096)\n\
+         time.sleep(98738)"
+    ));
     fill.budget = Duration::from_secs(2);
     in_both_modes(Config { stop_grace: Duration::from_millis(50), ..few_slots() }, |executor| {
         for bytes in [3000, 8 << 20] {
@@ -263,7 +279,8 @@ fn orphans_that_come_to_light_later_are_ended_and_reaped_on_demand() {
             (reaped, killed) = (reaped + done.reaped, killed + done.killed);
             children() == [between.id()]
         });
-        assert_eq!((reaped, killed), (5, 2));
+        assert_eq!(reaped, 5);
+        assert!(killed >= 2, "one may be seen, and killed, again before it is gone: {killed}");
         assert_eq!(executor.reap_orphans(), Reaped::default());
         drop(between.stdin.take());
         assert!(between.wait().unwrap().success());

@@ -117,37 +117,12 @@ fn split(stdout: &Bytes) -> (ResultBody, Vec<(u64, Bytes)>) {
 mod tests {
     use std::time::Duration;
 
-    use weft_core::{
-        ids::SkillKey,
-        skill::{Class, ClassSource, Kind},
-    };
+    use weft_core::{ids::SkillKey, skill::Kind};
 
     use super::*;
 
     fn definition() -> Definition {
-        Definition {
-            key: SkillKey::normalise("a").unwrap(),
-            name: "a".into(),
-            kind: Kind::Executable,
-            description: "d".into(),
-            schema: "{}".into(),
-            output_schema: None,
-            class: Class::Safe,
-            class_source: ClassSource::Declared,
-            category: "external".into(),
-            timeout: Duration::from_secs(30),
-            env_allow: vec![],
-            requirements: vec![],
-            broken_requirements: None,
-            idempotent: false,
-            sensitive: vec![],
-            max_concurrency: None,
-            version: String::new(),
-            when_to_use: String::new(),
-            activation: String::new(),
-            hidden_from_prompts: false,
-            instructions: String::new(),
-        }
+        Definition::new(SkillKey::normalise("a").unwrap(), Kind::Executable)
     }
 
     fn report(ending: Ending, exit: Option<weft_exec::Exit>, stdout: Bytes) -> Report {

@@ -343,7 +343,7 @@ fn refused(status: &Status) -> End {
 }
 
 /// The innermost cause: it is the one that helps ("connection refused").
-fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;

@@ -6,7 +6,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use weft_core::ids::{JournalId, NodeId};
 use weft_daemon::{Drain, Readiness, TaskGroup};
 use weft_exec::Executor;
-use weft_skills::{Loader, Source, WatchOptions, Watcher};
+use weft_skills::{ExactCopies, Loader, Source, WatchOptions, Watcher};
 
 use crate::{
     config::Config,
@@ -40,8 +40,8 @@ pub enum BuildError {
 pub struct Node {
     config: Config,
     id: NodeId,
-    supervisor: Supervisor,
-    tasks: TaskGroup,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) tasks: TaskGroup,
     // Held for its lock.
     _state: StateDir,
 }
@@ -72,6 +72,8 @@ impl Node {
         let host = skills.host.clone();
         let (watcher, inventory) =
             Watcher::start(Loader::new(skills), WatchOptions::default()).map_err(BuildError::Watch)?;
+        let exact = ExactCopies::open(config.state_dir.join("exact"))
+            .map_err(|source| StateDirError::Io { path: config.state_dir.join("exact"), source })?;
         let tasks = TaskGroup::new();
         let supervisor = Supervisor::new(Ground {
             config: config.clone(),
@@ -79,6 +81,7 @@ impl Node {
             executor,
             watcher,
             inventory,
+            exact,
             tasks: tasks.clone(),
         });
         Ok(Self { config, id, supervisor, tasks, _state: state })
@@ -126,9 +129,14 @@ impl Node {
         tasks.spawn(async move {
             let mut tick = interval(SWEEP);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut inventory = sweeper.inventory();
             loop {
                 tokio::select! {
                     _ = tick.tick() => sweeper.sweep(),
+                    Ok(()) = inventory.changed() => {
+                        let sweeper = sweeper.clone();
+                        let _ = tokio::task::spawn_blocking(move || sweeper.forget_exact_copies()).await;
+                    }
                     () = stop.cancelled() => return,
                 }
             }

@@ -3,15 +3,16 @@
 //! One lock guards the table of attempts. It is held for moments only: nothing is awaited, no file is read and no
 //! process is started under it.
 
+mod listen;
+mod start;
+mod table;
+mod tell;
+
 use std::{
-    collections::{HashMap, VecDeque},
-    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
-use bytes::Bytes;
-use indexmap::IndexMap;
 use jiff::Timestamp;
 use tokio::{
     sync::{Notify, watch},
@@ -20,36 +21,31 @@ use tokio::{
 use weft_core::{
     args::Args,
     event::{EventKind, News},
-    ids::{AgentId, Digest, SkillKey},
+    ids::{AgentId, SkillKey},
     limits,
     outcome::{Final, Outcome},
     policy::{Decision, decide},
     schema::Schema,
-    skill::{Class, Kind},
+    skill::Kind,
     trace::TraceContext,
 };
 use weft_daemon::TaskGroup;
-use weft_exec::{Command, Executor, Observer, Report, Running, StopReason};
+use weft_exec::{Executor, StopReason};
 use weft_proto::{
     convert::{self, Malformed},
     link,
 };
-use weft_skills::{Copy, Host, Inventory, Watcher};
+use weft_skills::{Copy, ExactCopies, Host, Inventory, Watcher};
 
+use self::table::Table;
 use crate::{
     attempt::{Attempt, Key, Order, Phase},
-    conclude::{Conclusion, conclude},
     config::Config,
-    environment::{self, Told},
 };
 
 /// How long an attempt of a skill that is not safe is remembered after its end, so that a second dispatch of it is
 /// answered instead of run.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
-/// Most attempts that are remembered after their end; the oldest is forgotten first.
-const MAX_REMEMBERED: usize = 100_000;
-/// Results larger than this are checked away from the event loop, in bytes.
-const LARGE_RESULT: usize = 256 * 1024;
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -61,36 +57,13 @@ struct Shared {
     executor: Executor,
     watcher: Watcher,
     inventory: watch::Receiver<Arc<Inventory>>,
+    exact: ExactCopies,
     tasks: TaskGroup,
     table: Mutex<Table>,
     /// There may be something to send.
     news: Notify,
     /// An attempt ended.
     ended: Notify,
-}
-
-#[derive(Default)]
-struct Table {
-    attempts: HashMap<Key, Attempt>,
-    /// Attempts that are over and told: what each asked for, the oldest first. Of skills that are not safe only:
-    /// running a safe one again does no harm.
-    remembered: IndexMap<Key, Remembered>,
-    /// Attempts that wait for a slot, the oldest first.
-    waiting: VecDeque<Key>,
-    /// Attempts that have something to send, in turn.
-    line: VecDeque<Key>,
-    running: usize,
-    running_by_skill: HashMap<SkillKey, u32>,
-    /// Schemas by their text, compiled once while a skill keeps it.
-    schemas: HashMap<String, Arc<Schema>>,
-    sent_bytes: u64,
-    draining: bool,
-}
-
-/// An attempt that is over.
-struct Remembered {
-    content: Digest,
-    ended: Instant,
 }
 
 /// Everything that a supervisor stands on.
@@ -100,20 +73,20 @@ pub(crate) struct Ground {
     pub(crate) executor: Executor,
     pub(crate) watcher: Watcher,
     pub(crate) inventory: watch::Receiver<Arc<Inventory>>,
+    pub(crate) exact: ExactCopies,
     pub(crate) tasks: TaskGroup,
 }
 
-// === impl Supervisor: dispatches and cancels ===
-
 impl Supervisor {
     pub(crate) fn new(ground: Ground) -> Self {
-        let Ground { config, host, executor, watcher, inventory, tasks } = ground;
+        let Ground { config, host, executor, watcher, inventory, exact, tasks } = ground;
         Self(Arc::new(Shared {
             config,
             host,
             executor,
             watcher,
             inventory,
+            exact,
             tasks,
             table: Mutex::default(),
             news: Notify::new(),
@@ -290,368 +263,6 @@ fn read_dispatch(dispatch: &link::Dispatch) -> Result<Order, Malformed> {
     })
 }
 
-// === impl Supervisor: starting and ending ===
-
-impl Supervisor {
-    /// Starts what waits, as far as there are slots.
-    fn start_waiting(&self) {
-        while let Some((order, copy)) = self.next_to_start() {
-            if self.must_hash(&order, &copy) {
-                // Reading all files of a skill takes its time, and the link must be read meanwhile.
-                let supervisor = self.clone();
-                self.0.tasks.spawn(async move {
-                    let (reader, asked, files) = (supervisor.clone(), order.clone(), copy.clone());
-                    let checked = tokio::task::spawn_blocking(move || reader.unchanged(&asked, &files)).await;
-                    let checked = checked.unwrap_or_else(|_| Err("the check of its files failed".into()));
-                    supervisor.start_or_end(&order, &copy, checked);
-                    supervisor.start_waiting();
-                });
-            } else {
-                let checked = self.unchanged(&order, &copy);
-                self.start_or_end(&order, &copy, checked);
-            }
-        }
-    }
-
-    fn start_or_end(&self, order: &Arc<Order>, copy: &Arc<Copy>, checked: Result<PathBuf, String>) {
-        let started = checked.and_then(|entry| self.start(order, copy, entry));
-        if let Err(reason) = started {
-            let last = Final::without_run(Outcome::NotStarted, reason);
-            self.end(order.key, Conclusion { last, chunks: vec![] });
-        }
-    }
-
-    /// The oldest waiting attempt whose skill may run once more, now taking a slot.
-    fn next_to_start(&self) -> Option<(Arc<Order>, Arc<Copy>)> {
-        let mut table = self.table();
-        if table.running >= self.0.executor.slots() {
-            return None;
-        }
-        let at = table.waiting.iter().position(|key| {
-            table.attempts.get(key).and_then(|attempt| attempt.copy.as_ref()).is_some_and(|copy| {
-                let key = &copy.definition.key;
-                let running = table.running_by_skill.get(key).copied().unwrap_or(0);
-                copy.definition.max_concurrency.is_none_or(|most| running < most)
-            })
-        })?;
-        let key = table.waiting.remove(at)?;
-        let attempt = table.attempts.get_mut(&key)?;
-        attempt.phase = Phase::Starting { cancelled: false };
-        let (order, copy) = (attempt.order.clone(), attempt.copy.clone()?);
-        table.running += 1;
-        *table.running_by_skill.entry(copy.definition.key.clone()).or_default() += 1;
-        Some((order, copy))
-    }
-
-    /// Starts an attempt in its slot, or says why it never starts.
-    fn start(&self, order: &Arc<Order>, copy: &Arc<Copy>, entry: PathBuf) -> Result<(), String> {
-        if order.start_by <= Instant::now() {
-            return Err("it waited too long for a slot".into());
-        }
-        let told = Told {
-            invocation: order.key.0,
-            deadline: Timestamp::now() + order.budget,
-            node: &self.0.config.name,
-            trace: order.trace.as_ref(),
-        };
-        let allow = &copy.definition.env_allow;
-        let command = Command {
-            program: entry,
-            directory: copy.directory.clone(),
-            environment: environment::build(allow, &self.0.host, &told, self.0.config.allow_loader_variables),
-            stdin: match order.args.iter().all(u8::is_ascii_whitespace) {
-                true => Bytes::from_static(b"{}"),
-                false => order.args.clone(),
-            },
-            budget: order.budget.min(copy.definition.timeout),
-            stop_grace: None,
-        };
-        let observer = Box::new(Listener { supervisor: self.clone(), key: order.key });
-        let running = self
-            .0
-            .executor
-            .try_start(command, observer)
-            .map_err(|_| "no slot of this node can be used".to_owned())?;
-        let stopper = running.stopper();
-        {
-            let mut table = self.table();
-            if let Some(attempt) = table.attempts.get_mut(&order.key) {
-                if matches!(attempt.phase, Phase::Starting { cancelled: true }) {
-                    stopper.stop(StopReason::Cancelled);
-                }
-                attempt.phase = Phase::Running { stopper };
-            }
-        }
-        self.0.tasks.spawn(self.clone().wait(order.key, copy.clone(), running));
-        Ok(())
-    }
-
-    /// Whether a stat of manifest and entry is not enough: a stat does not see what else the entry may load. That the
-    /// watcher sees, unless it cannot.
-    fn must_hash(&self, order: &Order, copy: &Copy) -> bool {
-        let exact = order.pinned || copy.definition.class.max(order.class) == Class::Dangerous;
-        exact || !self.0.watcher.is_clean()
-    }
-
-    /// Checks that the files are what was advertised, and returns the entry to start.
-    fn unchanged(&self, order: &Order, copy: &Copy) -> Result<PathBuf, String> {
-        let reload = |why: String| {
-            self.0.watcher.rescan_now();
-            format!("changed: {why}")
-        };
-        let entry = copy.check_unchanged().map_err(|error| reload(error.to_string()))?;
-        if self.must_hash(order, copy) {
-            match copy.digest_now() {
-                Ok(digest) if digest == copy.digest => {}
-                Ok(digest) => return Err(reload(format!("the files now have digest {digest}"))),
-                Err(error) => return Err(reload(format!("the files cannot be read: {error}"))),
-            }
-        }
-        Ok(entry)
-    }
-
-    async fn wait(self, key: Key, copy: Arc<Copy>, mut running: Running) {
-        let report = running.wait().await;
-        let conclusion = if report.stdout.len() > LARGE_RESULT {
-            let supervisor = self.clone();
-            let concluded = tokio::task::spawn_blocking(move || supervisor.conclude(report, &copy)).await;
-            concluded.unwrap_or_else(|_| Conclusion {
-                last: Final::without_run(Outcome::Unknown, "the check of its result failed"),
-                chunks: vec![],
-            })
-        } else {
-            self.conclude(report, &copy)
-        };
-        self.end(key, conclusion);
-        self.start_waiting();
-    }
-
-    fn conclude(&self, report: Report, copy: &Copy) -> Conclusion {
-        let definition = &copy.definition;
-        // It compiled when the skill was loaded.
-        let schema = definition.output_schema.as_deref().and_then(|text| self.schema(text).ok());
-        conclude(report, definition, schema.as_deref())
-    }
-
-    /// Ends an attempt that had a slot, and gives the slot back.
-    fn end(&self, key: Key, Conclusion { last, chunks }: Conclusion) {
-        let mut table = self.table();
-        table.running -= 1;
-        let skill = table.attempts.get(&key).map(|attempt| attempt.order.skill.clone());
-        if let Some(skill) = skill
-            && let Some(running) = table.running_by_skill.get_mut(&skill)
-        {
-            *running -= 1;
-            if *running == 0 {
-                table.running_by_skill.remove(&skill);
-            }
-        }
-        tracing::debug!(weft.invocation.id = %key.0, weft.outcome = %last.outcome, message = %last.message, "attempt ended");
-        table.finish(key, chunks, last);
-        drop(table);
-        self.0.news.notify_one();
-        self.0.ended.notify_waiters();
-    }
-
-    /// What time alone brings about: attempts that waited too long, and memories that are old enough.
-    pub(crate) fn sweep(&self) {
-        let now = Instant::now();
-        let mut table = self.table();
-        let late = |table: &Table, key: &Key| {
-            table.attempts.get(key).is_none_or(|attempt| attempt.order.start_by <= now)
-        };
-        let expired: Vec<Key> = table.waiting.iter().filter(|key| late(&table, key)).copied().collect();
-        for key in &expired {
-            table.waiting.retain(|waiting| waiting != key);
-            let last = Final::without_run(Outcome::NotStarted, "it waited too long for a slot");
-            table.finish(*key, vec![], last);
-        }
-        while table.remembered.first().is_some_and(|(_, over)| now.duration_since(over.ended) > REMEMBERED) {
-            table.remembered.shift_remove_index(0);
-        }
-        drop(table);
-        if !expired.is_empty() {
-            self.0.news.notify_one();
-            self.0.ended.notify_waiters();
-        }
-    }
-}
-
-impl Table {
-    fn finish(&mut self, key: Key, chunks: Vec<(u64, Bytes)>, mut last: Final) {
-        let Some(attempt) = self.attempts.get_mut(&key) else { return };
-        attempt.phase = Phase::Finished;
-        // The files are not needed any more.
-        attempt.copy = None;
-        for (offset, bytes) in chunks {
-            attempt.tell(News::Event(EventKind::OutputChunk { offset, bytes }));
-        }
-        last.dropped_bytes += attempt.dropped;
-        attempt.tell(News::Event(EventKind::Finished(Box::new(last))));
-        self.join_line(key);
-    }
-
-    fn join_line(&mut self, key: Key) {
-        if let Some(attempt) = self.attempts.get_mut(&key)
-            && !attempt.in_line
-        {
-            attempt.in_line = true;
-            self.line.push_back(key);
-        }
-    }
-
-    /// Forgets an attempt that has ended and whose news are all recorded; one that must not run again leaves a trace.
-    fn forget_if_over(&mut self, key: Key) {
-        let Some(attempt) = self.attempts.get(&key) else { return };
-        if !(attempt.is_finished() && attempt.is_told()) {
-            return;
-        }
-        if attempt.order.class > Class::Safe {
-            if self.remembered.len() >= MAX_REMEMBERED {
-                self.remembered.shift_remove_index(0);
-            }
-            let over = Remembered { content: attempt.order.content(), ended: Instant::now() };
-            self.remembered.insert(key, over);
-        }
-        self.attempts.remove(&key);
-    }
-
-    fn link_room(&self) -> u64 {
-        limits::LINK_CREDIT.saturating_sub(self.sent_bytes)
-    }
-}
-
-/// Hears a child on its slot's own thread.
-struct Listener {
-    supervisor: Supervisor,
-    key: Key,
-}
-
-impl Listener {
-    fn tell(&self, tell: impl FnOnce(&mut Attempt)) {
-        let mut table = self.supervisor.table();
-        if let Some(attempt) = table.attempts.get_mut(&self.key) {
-            tell(attempt);
-            table.join_line(self.key);
-        }
-        drop(table);
-        self.supervisor.0.news.notify_one();
-    }
-}
-
-impl Observer for Listener {
-    fn started(&mut self, pid: u32, _: SystemTime) {
-        let attempt = self.key.1;
-        self.tell(|told| told.tell(News::Event(EventKind::Started { attempt, pid })));
-    }
-
-    fn stderr(&mut self, chunk: Bytes) {
-        self.tell(|told| told.tell_stderr(chunk));
-    }
-
-    fn stderr_dropped(&mut self, bytes: u64) {
-        self.tell(|told| told.tell_dropped(bytes));
-    }
-}
-
-// === impl Supervisor: telling the coordinator ===
-
-impl Supervisor {
-    /// The attempts for a hello; everything not acknowledged will be sent again.
-    pub(crate) fn in_hand(&self) -> Vec<link::AttemptInHand> {
-        let mut table = self.table();
-        table.sent_bytes = 0;
-        table.line.clear();
-        let mut keys: Vec<Key> = table.attempts.keys().copied().collect();
-        keys.sort_unstable();
-        let mut list = Vec::new();
-        for key in keys {
-            if let Some(attempt) = table.attempts.get_mut(&key) {
-                attempt.rewind();
-                if !(attempt.is_finished() && attempt.is_told()) {
-                    list.push(attempt.in_hand());
-                }
-            }
-            table.join_line(key);
-        }
-        list
-    }
-
-    /// Resolves when there may be something to send.
-    pub(crate) async fn has_news(&self) {
-        self.0.news.notified().await;
-    }
-
-    /// The next frame: at most 64 KiB of news, one piece of each attempt in turn. `None` when there is nothing to
-    /// send, or no credit.
-    pub(crate) fn next_frame(&self) -> Option<link::NodeEvents> {
-        let mut table = self.table();
-        let mut events = Vec::new();
-        let mut size = 0;
-        let mut without_credit = 0;
-        while size < limits::FRAME_BYTES as u64 && without_credit < table.line.len() {
-            let Some(key) = table.line.pop_front() else { break };
-            let room = table.link_room();
-            let Some(attempt) = table.attempts.get_mut(&key) else { continue };
-            if !attempt.can_send(room) {
-                // What has nothing to send leaves the line and joins again when it has.
-                attempt.in_line = attempt.has_unsent();
-                if attempt.in_line {
-                    table.line.push_back(key);
-                    without_credit += 1;
-                }
-                continue;
-            }
-            let Some((event, cost)) = attempt.send_next() else { continue };
-            size += cost;
-            events.push(event);
-            table.sent_bytes += cost;
-            table.line.push_back(key);
-            without_credit = 0;
-        }
-        (!events.is_empty()).then_some(link::NodeEvents { events })
-    }
-
-    /// News are recorded: they are forgotten here, and their bytes are credit again.
-    ///
-    /// # Errors
-    /// When the message breaks the protocol.
-    pub(crate) fn acknowledge(&self, acknowledgement: link::Acknowledgement) -> Result<(), Malformed> {
-        let mut table = self.table();
-        for entry in acknowledgement.attempts {
-            let key = (convert::parse("invocation_id", &entry.invocation_id)?, entry.attempt);
-            let Some(attempt) = table.attempts.get_mut(&key) else { continue };
-            let freed = attempt.acknowledge(entry.node_sequence);
-            table.sent_bytes = table.sent_bytes.saturating_sub(freed);
-            table.forget_if_over(key);
-            table.join_line(key);
-        }
-        drop(table);
-        self.0.news.notify_one();
-        // Whoever drains waits for the last acknowledgement as well.
-        self.0.ended.notify_waiters();
-        Ok(())
-    }
-
-    /// How many invocations run, and how many wait.
-    pub(crate) fn load(&self) -> (u32, u32) {
-        let table = self.table();
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        (count(table.running), count(table.waiting.len()))
-    }
-
-    /// What the node offers now, and later.
-    pub(crate) fn inventory(&self) -> watch::Receiver<Arc<Inventory>> {
-        self.0.inventory.clone()
-    }
-
-    pub(crate) fn slots(&self) -> usize {
-        self.0.executor.slots()
-    }
-}
-
-// === impl Supervisor: the end ===
-
 impl Supervisor {
     /// Takes nothing new from now on.
     pub(crate) fn refuse_new(&self) {
@@ -693,5 +304,32 @@ impl Supervisor {
     /// Ends every process and every thread of the executor. Blocks.
     pub(crate) fn close(&self) {
         self.0.executor.close();
+    }
+
+    /// What time alone brings about: attempts that waited too long, and memories that are old enough.
+    pub(crate) fn sweep(&self) {
+        let orphans = self.0.executor.reap_orphans();
+        if orphans.killed > 0 {
+            tracing::warn!(killed = orphans.killed, "ended processes that an invocation had left behind");
+        }
+        let now = Instant::now();
+        let mut table = self.table();
+        let late = |table: &Table, key: &Key| {
+            table.attempts.get(key).is_none_or(|attempt| attempt.order.start_by <= now)
+        };
+        let expired: Vec<Key> = table.waiting.iter().filter(|key| late(&table, key)).copied().collect();
+        for key in &expired {
+            table.waiting.retain(|waiting| waiting != key);
+            let last = Final::without_run(Outcome::NotStarted, "it waited too long for a slot");
+            table.finish(*key, vec![], last);
+        }
+        while table.remembered.first().is_some_and(|(_, over)| now.duration_since(over.ended) > REMEMBERED) {
+            table.remembered.shift_remove_index(0);
+        }
+        drop(table);
+        if !expired.is_empty() {
+            self.0.news.notify_one();
+            self.0.ended.notify_waiters();
+        }
     }
 }

@@ -162,8 +162,7 @@ pub(crate) fn digest(subject: Subject<'_>, bounds: Bounds, cache: &Cache) -> io:
 }
 
 fn attempt(subject: Subject<'_>, bounds: Bounds, cache: &Cache) -> io::Result<Digested> {
-    let mut listing =
-        Listing { subject, bounds, bytes: 0, items: BTreeMap::new(), directories: 0, partial: false };
+    let mut listing = Listing::new(subject, bounds);
     if listing.read()? {
         return listing.sum(cache);
     }
@@ -179,8 +178,10 @@ fn attempt(subject: Subject<'_>, bounds: Bounds, cache: &Cache) -> io::Result<Di
     listing.sum(cache)
 }
 
-enum Item {
+/// One entry that counts.
+pub(crate) enum Item {
     File(PathBuf),
+    /// Its text, and the file it leads to while that is under the root.
     Link {
         text: Vec<u8>,
         file: Option<PathBuf>,
@@ -191,7 +192,8 @@ enum Item {
     Closed,
 }
 
-struct Listing<'a> {
+/// The entries that count, by path.
+pub(crate) struct Listing<'a> {
     subject: Subject<'a>,
     bounds: Bounds,
     bytes: u64,
@@ -201,7 +203,22 @@ struct Listing<'a> {
     partial: bool,
 }
 
-impl Listing<'_> {
+impl<'a> Listing<'a> {
+    fn new(subject: Subject<'a>, bounds: Bounds) -> Self {
+        Self { subject, bounds, bytes: 0, items: BTreeMap::new(), directories: 0, partial: false }
+    }
+
+    /// The files of a skill; `None` when there are too many to count them all.
+    pub(crate) fn of(subject: Subject<'a>, bounds: Bounds) -> io::Result<Option<Self>> {
+        let mut listing = Self::new(subject, bounds);
+        Ok(listing.read()?.then_some(listing))
+    }
+
+    /// Each path, relative with `/` between components, and what stands there; in the order of the digest.
+    pub(crate) fn items(&self) -> impl Iterator<Item = (&[u8], &Item)> {
+        self.items.iter().map(|(path, item)| (path.as_slice(), item))
+    }
+
     /// Lists the files. False when there are too many.
     fn read(&mut self) -> io::Result<bool> {
         let mut pending = vec![PathBuf::new()];
@@ -313,7 +330,7 @@ impl Listing<'_> {
 
     fn sum(mut self, cache: &Cache) -> io::Result<Digested> {
         let mut hash = Sha256::new();
-        hash.update(b"weft-skill-v1\n");
+        begin(&mut hash);
         for (path, item) in &self.items {
             field(&mut hash, path);
             match item {
@@ -347,8 +364,7 @@ fn content(hash: &mut Sha256, kind: u8, file: &Path, cache: &Cache, partial: &mu
     match cache.file(file) {
         Ok((mode, sum)) => {
             hash.update([kind]);
-            hash.update(mode.to_le_bytes());
-            hash.update(sum);
+            content_of(hash, mode, &sum);
             Ok(())
         }
         // What this process may not read, its children may run all the same.
@@ -361,8 +377,19 @@ fn content(hash: &mut Sha256, kind: u8, file: &Path, cache: &Cache, partial: &mu
     }
 }
 
+/// What every digest of a skill begins with.
+pub(crate) fn begin(hash: &mut Sha256) {
+    hash.update(b"weft-skill-v1\n");
+}
+
+/// A file's mode and the sum of its bytes.
+pub(crate) fn content_of(hash: &mut Sha256, mode: u32, sum: &[u8; 32]) {
+    hash.update(mode.to_le_bytes());
+    hash.update(sum);
+}
+
 /// With its length first, so that no two lists of fields have the same bytes.
-fn field(hash: &mut Sha256, bytes: &[u8]) {
+pub(crate) fn field(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_le_bytes());
     hash.update(bytes);
 }

@@ -62,7 +62,8 @@ impl<'a> Gates<'a> {
         once
     }
 
-    fn bin(&mut self, name: &str) -> Result<String, String> {
+    /// Where a program is in the skill PATH.
+    pub(crate) fn bin(&mut self, name: &str) -> Result<String, String> {
         if name.contains(['/', '\\', '\0']) {
             return Err("not the plain name of a program".to_owned());
         }

@@ -144,13 +144,13 @@ impl Copy {
     /// When a file cannot be read.
     pub fn digest_now(&self) -> io::Result<Digest> {
         let directory = self.directory.canonicalize()?;
-        let subject = Subject {
-            root: &self.root,
-            directory: &directory,
-            entry: self.entry.as_deref(),
-            ignore: &self.recipe.ignore,
-        };
-        digest::digest(subject, Bounds::default(), &self.recipe.cache).map(|digested| digested.digest)
+        digest::digest(self.subject(&directory), Bounds::default(), &self.recipe.cache)
+            .map(|digested| digested.digest)
+    }
+
+    /// What its digest is taken of; `directory` is its own, links resolved.
+    pub(crate) fn subject<'a>(&'a self, directory: &'a Path) -> Subject<'a> {
+        Subject { root: &self.root, directory, entry: self.entry.as_deref(), ignore: &self.recipe.ignore }
     }
 
     fn tells_the_same(&self, other: &Self) -> bool {

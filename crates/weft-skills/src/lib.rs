@@ -14,8 +14,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 
 pub mod entry;
+pub mod exact;
 pub mod host;
 pub mod inventory;
+pub mod lint;
 pub mod loader;
 pub mod source;
 pub mod watch;
@@ -35,6 +37,7 @@ mod walk;
 mod testing;
 
 pub use entry::{CheckError, EntryError, resolve_entry};
+pub use exact::{Exact, ExactCopies, ExactError};
 pub use host::{Environment, Host};
 pub use inventory::{Copy, Inventory, Stamp};
 pub use loader::{Compat, Config, Loader};

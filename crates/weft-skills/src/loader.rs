@@ -15,7 +15,7 @@ use weft_core::{
     advert::Scope,
     ids::SkillKey,
     limits,
-    skill::{Class, ClassSource, Definition, Kind, Severity},
+    skill::{Definition, Kind, Severity},
 };
 
 use crate::{
@@ -452,9 +452,7 @@ fn executable(
         .map(|problem| (path.to_owned(), problem.clone()))
         .collect();
     let mut definition = Definition {
-        key: manifest.key.clone(),
         name: manifest.name.clone(),
-        kind: Kind::Executable,
         description: manifest.description.clone(),
         schema: manifest.schema.clone(),
         output_schema: manifest.output_schema.clone(),
@@ -469,10 +467,7 @@ fn executable(
         sensitive: manifest.sensitive.clone(),
         max_concurrency: manifest.max_concurrency,
         version: manifest.version.clone(),
-        when_to_use: String::new(),
-        activation: String::new(),
-        hidden_from_prompts: false,
-        instructions: String::new(),
+        ..Definition::new(manifest.key.clone(), Kind::Executable)
     };
     match document {
         None => definition.instructions = instructions::generate(manifest),
@@ -540,29 +535,7 @@ fn instructions_only(
     compat: Compat,
 ) -> Result<Read, Refusal> {
     let (key, name, description) = document.identity(directory, compat)?;
-    let mut definition = Definition {
-        key,
-        name,
-        kind: Kind::Instructions,
-        description,
-        schema: String::new(),
-        output_schema: None,
-        class: Class::Safe,
-        class_source: ClassSource::Defaulted,
-        category: "external".to_owned(),
-        timeout: limits::DEFAULT_TIMEOUT,
-        env_allow: Vec::new(),
-        requirements: Vec::new(),
-        broken_requirements: None,
-        idempotent: false,
-        sensitive: Vec::new(),
-        max_concurrency: None,
-        version: String::new(),
-        when_to_use: String::new(),
-        activation: String::new(),
-        hidden_from_prompts: false,
-        instructions: String::new(),
-    };
+    let mut definition = Definition { name, description, ..Definition::new(key, Kind::Instructions) };
     add_document(&mut definition, document);
     definition.broken_requirements.clone_from(&document.gating.broken);
     let broken = document.gating.broken.iter().map(|reason| Problem::warning("metadata", reason));

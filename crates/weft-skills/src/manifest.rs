@@ -7,7 +7,7 @@ use weft_core::{
     ids::{MAX_SKILL_NAME, SkillKey},
     json, limits,
     schema::Schema,
-    skill::{Class, ClassSource},
+    skill::{Class, ClassSource, EMPTY_SCHEMA},
 };
 
 use crate::{
@@ -63,9 +63,6 @@ impl Refusal {
         Self { half_written: false, key: None, problems: vec![problem] }
     }
 }
-
-/// The schema of a skill that names none.
-pub(crate) const EMPTY_SCHEMA: &str = r#"{"type":"object","properties":{}}"#;
 
 const MEMBERS: [&str; 15] = [
     "name",

@@ -7,10 +7,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use weft_core::{
-    limits,
-    skill::{Class, ClassSource, Definition, Kind},
-};
+use weft_core::skill::{Definition, Kind};
 
 use crate::{Config, Environment, Host, Source};
 
@@ -31,29 +28,8 @@ pub(crate) fn config<P: AsRef<Path>>(roots: &[P]) -> Config {
 }
 
 pub(crate) fn definition(name: &str) -> Definition {
-    Definition {
-        key: weft_core::ids::SkillKey::normalise(name).unwrap(),
-        name: name.to_owned(),
-        kind: Kind::Executable,
-        description: "d".to_owned(),
-        schema: crate::manifest::EMPTY_SCHEMA.to_owned(),
-        output_schema: None,
-        class: Class::Safe,
-        class_source: ClassSource::Declared,
-        category: "external".to_owned(),
-        timeout: limits::DEFAULT_TIMEOUT,
-        env_allow: Vec::new(),
-        requirements: Vec::new(),
-        broken_requirements: None,
-        idempotent: false,
-        sensitive: Vec::new(),
-        max_concurrency: None,
-        version: String::new(),
-        when_to_use: String::new(),
-        activation: String::new(),
-        hidden_from_prompts: false,
-        instructions: String::new(),
-    }
+    let key = weft_core::ids::SkillKey::normalise(name).unwrap();
+    Definition { description: "d".to_owned(), ..Definition::new(key, Kind::Executable) }
 }
 
 /// Writes a file and the directories above it.

@@ -1,7 +1,7 @@
 //! A coordinator and nodes as processes.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -26,6 +26,7 @@ pub struct Fabric {
     address: String,
     coordinator: Daemon,
     coordinator_args: Vec<OsString>,
+    coordinator_environment: Vec<(OsString, OsString)>,
 }
 
 /// A node to be started.
@@ -67,11 +68,19 @@ impl Spec {
 impl Fabric {
     /// Starts a coordinator.
     pub fn start(binary: impl Into<PathBuf>, args: &[&str]) -> Self {
+        Self::start_with(binary, args, &[])
+    }
+
+    /// Starts a coordinator that has these variables besides the usual ones.
+    pub fn start_with(binary: impl Into<PathBuf>, args: &[&str], environment: &[(&str, &OsStr)]) -> Self {
         let binary = binary.into();
         let scratch = tempfile::tempdir().unwrap();
         let coordinator_args: Vec<OsString> = args.iter().map(Into::into).collect();
-        let (coordinator, address) = start_coordinator(&binary, "127.0.0.1:0", &coordinator_args);
-        Self { binary, scratch, address, coordinator, coordinator_args }
+        let coordinator_environment: Vec<(OsString, OsString)> =
+            environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let (coordinator, address) =
+            start_coordinator(&binary, "127.0.0.1:0", &coordinator_args, &coordinator_environment);
+        Self { binary, scratch, address, coordinator, coordinator_args, coordinator_environment }
     }
 
     /// Where the coordinator is: HOST:PORT.
@@ -91,7 +100,13 @@ impl Fabric {
 
     /// Starts the coordinator again at the same address.
     pub fn restart_coordinator(&mut self) {
-        self.coordinator = start_coordinator(&self.binary, &self.address, &self.coordinator_args).0;
+        self.coordinator = start_coordinator(
+            &self.binary,
+            &self.address,
+            &self.coordinator_args,
+            &self.coordinator_environment,
+        )
+        .0;
     }
 
     /// A scratch path.
@@ -185,16 +200,55 @@ impl Fabric {
         serde_json::from_str(&finished.stdout).unwrap()
     }
 
+    /// A skill as the list shows it; `None` when it is not there.
+    pub fn skill(&self, key: &str) -> Option<serde_json::Value> {
+        let listed = self.json(&["skills"])?;
+        listed["skills"].as_array()?.iter().find(|skill| skill["key"] == key).cloned()
+    }
+
+    /// What the coordinator shows as wrong or odd, each as `RULE PATH:LINE: MESSAGE`.
+    pub fn diagnostics(&self) -> Vec<String> {
+        let listed = self.json(&["skills"]).unwrap_or_default();
+        let list = listed["diagnostics"].as_array().cloned().unwrap_or_default();
+        list.iter()
+            .map(|one| {
+                let one = &one["diagnostic"];
+                let text = |member: &str| one[member].as_str().unwrap_or_default().to_owned();
+                let line = one["line"].as_u64().unwrap_or_default();
+                format!("{} {}:{line}: {}", text("rule"), text("path"), text("message"))
+            })
+            .collect()
+    }
+
+    /// Waits until a skill is listed and this is true of it.
+    #[track_caller]
+    pub fn wait_for_skill(
+        &self,
+        key: &str,
+        most: Duration,
+        holds: impl Fn(&serde_json::Value) -> bool,
+    ) -> serde_json::Value {
+        eventually(&format!("{key} as expected"), most, || self.skill(key).filter(|skill| holds(skill)))
+    }
+
     /// A client of the coordinator.
     pub fn client(&self) -> Client {
         Client::new(self.address.parse::<Coordinator>().unwrap())
     }
 }
 
-fn start_coordinator(binary: &Path, listen: &str, args: &[OsString]) -> (Daemon, String) {
+fn start_coordinator(
+    binary: &Path,
+    listen: &str,
+    args: &[OsString],
+    environment: &[(OsString, OsString)],
+) -> (Daemon, String) {
     let mut all: Vec<OsString> = ["coordinator", "--listen", listen].map(Into::into).into();
     all.extend(args.iter().cloned());
-    let coordinator = Daemon::start(binary, &all, isolate);
+    let coordinator = Daemon::start(binary, &all, |command| {
+        isolate(command);
+        command.envs(environment.iter().cloned());
+    });
     let line = coordinator.wait_for_line("coordinator ready", SOON);
     let address = line.split("address=").nth(1).unwrap().trim().to_owned();
     (coordinator, address)

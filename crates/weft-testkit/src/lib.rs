@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub mod fabric;
+pub mod observed;
+pub mod preload;
 pub mod process;
 pub mod proxy;
 pub mod skill;
@@ -11,8 +13,9 @@ pub mod stub_node;
 pub mod wait;
 
 pub use fabric::{Fabric, Spec};
+pub use observed::{Observed, request};
 pub use process::{Daemon, Finished};
-pub use proxy::Proxy;
+pub use proxy::{End, Proxy};
 pub use skill::Skill;
 pub use stub_node::StubNode;
 pub use wait::eventually;

@@ -9,7 +9,7 @@ use tonic::{Status, Streaming, transport::Endpoint};
 use weft_core::{
     advert::{Advert, Row, Scope},
     ids::{Digest, SkillKey},
-    skill::{Class, ClassSource, Definition, Kind, Layer},
+    skill::{Class, Definition, Kind, Layer},
 };
 use weft_proto::{
     convert::{encode_definition, timestamp_to_wire},
@@ -50,29 +50,8 @@ pub fn hello(id: &str) -> link::Hello {
 
 /// A definition without anything special.
 pub fn definition(name: &str, class: Class) -> Definition {
-    Definition {
-        key: SkillKey::normalise(name).unwrap(),
-        name: name.into(),
-        kind: Kind::Executable,
-        description: format!("stub {name}"),
-        schema: r#"{"type":"object"}"#.into(),
-        output_schema: None,
-        class,
-        class_source: ClassSource::Declared,
-        category: "external".into(),
-        timeout: Duration::from_secs(30),
-        env_allow: vec![],
-        requirements: vec![],
-        broken_requirements: None,
-        idempotent: false,
-        sensitive: vec![],
-        max_concurrency: None,
-        version: String::new(),
-        when_to_use: String::new(),
-        activation: String::new(),
-        hidden_from_prompts: false,
-        instructions: String::new(),
-    }
+    let plain = Definition::new(SkillKey::normalise(name).unwrap(), Kind::Executable);
+    Definition { description: format!("stub {name}"), class, ..plain }
 }
 
 /// A final record with this outcome.
@@ -119,8 +98,8 @@ impl StubNode {
         }
     }
 
-    /// Offers these definitions, and sends what the coordinator asks for.
-    pub async fn offer(&mut self, definitions: &[Definition]) {
+    /// Offers these definitions, which the coordinator knows already or will not ask for now.
+    pub async fn advertise(&self, definitions: &[Definition]) {
         let encoded: Vec<_> = definitions.iter().map(encode_definition).collect();
         let rows = definitions
             .iter()
@@ -138,6 +117,12 @@ impl StubNode {
             })
             .collect();
         self.send(Message::Advert((&Advert { revision: 1, rows, diagnostics: vec![] }).into())).await;
+    }
+
+    /// Offers these definitions, and sends what the coordinator asks for.
+    pub async fn offer(&mut self, definitions: &[Definition]) {
+        self.advertise(definitions).await;
+        let encoded: Vec<_> = definitions.iter().map(encode_definition).collect();
         let Some(Response::DefinitionsRequest(asked)) = self.next().await else {
             panic!("the coordinator asks for no definition");
         };

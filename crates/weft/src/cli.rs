@@ -4,7 +4,10 @@ use clap::{Parser, Subcommand};
 use tokio::runtime;
 
 use crate::{
-    commands::{call, cancel, coordinator, dev, invocations, node, nodes, skills, watch, why},
+    commands::{
+        call, cancel, completions, coordinator, dev, doctor, invocations, node, nodes, skill, skills, watch,
+        why,
+    },
     exit::Failure,
 };
 
@@ -39,6 +42,12 @@ pub(crate) enum Command {
     Cancel(cancel::Cancel),
     /// List invocations
     Invocations(invocations::Invocations),
+    /// Write, check and try out a skill, without a coordinator
+    Skill(skill::Skill),
+    /// Say what this host offers a node, and what is missing
+    Doctor(doctor::Doctor),
+    /// Print a completion script for a shell
+    Completions(completions::Completions),
 }
 
 impl Command {
@@ -53,7 +62,10 @@ impl Command {
             | Self::Why(_)
             | Self::Watch(_)
             | Self::Cancel(_)
-            | Self::Invocations(_) => "warn",
+            | Self::Invocations(_)
+            | Self::Completions(_) => "warn",
+            // They say themselves what a log would say.
+            Self::Skill(_) | Self::Doctor(_) => "error",
         }
     }
 
@@ -71,7 +83,10 @@ impl Command {
             | Self::Why(_)
             | Self::Watch(_)
             | Self::Cancel(_)
-            | Self::Invocations(_) => runtime::Builder::new_current_thread(),
+            | Self::Invocations(_)
+            | Self::Skill(_)
+            | Self::Doctor(_)
+            | Self::Completions(_) => runtime::Builder::new_current_thread(),
         };
         builder.enable_all();
         builder
@@ -89,6 +104,9 @@ impl Command {
             Self::Watch(command) => command.run().await,
             Self::Cancel(command) => command.run().await,
             Self::Invocations(command) => command.run().await,
+            Self::Skill(command) => command.run().await,
+            Self::Doctor(command) => command.run().await,
+            Self::Completions(command) => command.run(),
         }
     }
 }

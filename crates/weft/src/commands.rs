@@ -2,12 +2,15 @@
 
 pub(crate) mod call;
 pub(crate) mod cancel;
+pub(crate) mod completions;
 pub(crate) mod coordinator;
 pub(crate) mod dev;
+pub(crate) mod doctor;
 pub(crate) mod follow;
 pub(crate) mod invocations;
 pub(crate) mod node;
 pub(crate) mod nodes;
+pub(crate) mod skill;
 pub(crate) mod skills;
 pub(crate) mod watch;
 pub(crate) mod why;

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use weft_client::Error;
-use weft_core::outcome::Outcome;
+use weft_core::{outcome::Outcome, refusal::Refusal};
 
 use crate::output;
 
@@ -39,11 +39,45 @@ pub(crate) const fn of_outcome(outcome: Outcome) -> u8 {
     }
 }
 
+/// The exit code for an outcome of this terminal's own invocation, which it `interrupted` or did not.
+pub(crate) const fn of_own(outcome: Outcome, interrupted: bool) -> u8 {
+    match outcome {
+        // Somebody else ended it: to its caller that is a failure.
+        Outcome::Cancelled if !interrupted => FAILED,
+        outcome => of_outcome(outcome),
+    }
+}
+
+/// The exit code for the reason of a refusal.
+fn of_reason(reason: Option<&str>) -> u8 {
+    match reason {
+        Some("ARGS_INVALID" | "REQUEST_INVALID" | "REQUEST_ID_REUSED" | "WATCH_EXPIRED") => USAGE,
+        Some(
+            "SKILL_NOT_FOUND"
+            | "SKILL_INVALID"
+            | "SKILL_NOT_EXECUTABLE"
+            | "NO_ELIGIBLE_NODE"
+            | "NODE_OFFLINE"
+            | "NODE_NOT_FOUND"
+            | "DIGEST_MISMATCH"
+            | "SCHEMA_CONFLICT"
+            | "QUEUE_FULL"
+            | "QUOTA"
+            | "INVOCATION_NOT_FOUND",
+        ) => NOT_FOUND,
+        Some("POLICY_DENIED" | "UNAUTHENTICATED") => DENIED,
+        Some("DRAINING" | "STREAM_MOVED") => UNREACHABLE,
+        _ => FAILED,
+    }
+}
+
 /// Why a command failed, and with which exit code it says so.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The coordinator, or the way to it.
     Client(Error),
+    /// A coordinator would have refused it, in these words and for this reason.
+    Refused(String, &'static str),
     /// The command line.
     Usage(String),
     /// Anything else.
@@ -55,31 +89,18 @@ impl Failure {
         Self::Usage(message.to_string())
     }
 
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        Self::Refused(refusal.to_string(), refusal.reason())
+    }
+
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => USAGE,
+            Self::Refused(_, reason) => of_reason(Some(reason)),
             Self::Other(_) | Self::Client(Error::Malformed(_)) => FAILED,
             Self::Client(Error::Unreachable { .. }) => UNREACHABLE,
             Self::Client(Error::Lost { .. } | Error::Unsure { .. }) => UNKNOWN,
-            Self::Client(error @ Error::Refused(_)) => match error.reason() {
-                Some("ARGS_INVALID" | "REQUEST_INVALID" | "REQUEST_ID_REUSED" | "WATCH_EXPIRED") => USAGE,
-                Some(
-                    "SKILL_NOT_FOUND"
-                    | "SKILL_INVALID"
-                    | "SKILL_NOT_EXECUTABLE"
-                    | "NO_ELIGIBLE_NODE"
-                    | "NODE_OFFLINE"
-                    | "NODE_NOT_FOUND"
-                    | "DIGEST_MISMATCH"
-                    | "SCHEMA_CONFLICT"
-                    | "QUEUE_FULL"
-                    | "QUOTA"
-                    | "INVOCATION_NOT_FOUND",
-                ) => NOT_FOUND,
-                Some("POLICY_DENIED" | "UNAUTHENTICATED") => DENIED,
-                Some("DRAINING" | "STREAM_MOVED") => UNREACHABLE,
-                _ => FAILED,
-            },
+            Self::Client(error @ Error::Refused(_)) => of_reason(error.reason()),
         }
     }
 }
@@ -100,6 +121,7 @@ impl From<anyhow::Error> for Failure {
 pub(crate) fn report(failure: &Failure) {
     match failure {
         Failure::Usage(message) => output::note(message),
+        Failure::Refused(message, reason) => output::note(&format!("{message} ({reason})")),
         Failure::Other(error) => output::note(&format!("{error:#}")),
         Failure::Client(error) => {
             output::note(&match error.reason() {

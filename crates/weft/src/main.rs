@@ -1,11 +1,12 @@
 //! The one binary of weft: every role is a subcommand. No logic of its own lives here.
 
+mod args;
 mod cli;
 mod commands;
 mod exit;
 mod output;
 mod target;
-mod typed_args;
+mod template;
 
 use std::process::ExitCode;
 

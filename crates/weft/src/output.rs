@@ -26,6 +26,11 @@ pub(crate) fn print(line: &str) -> anyhow::Result<()> {
     ignore_closed_pipe(writeln!(io::stdout().lock(), "{line}"))
 }
 
+/// Prints JSON on stdout, in one line.
+pub(crate) fn print_json_line(value: &serde_json::Value) -> anyhow::Result<()> {
+    print(&value.to_string())
+}
+
 /// Prints JSON on stdout.
 pub(crate) fn print_json(value: &serde_json::Value) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
@@ -43,6 +48,21 @@ pub(crate) fn print_table(
         table.add_row(row.iter().map(|cell| text::escape(cell.as_bytes())));
     }
     print(table.trim_fmt().as_str())
+}
+
+/// How to call this very program from a shell.
+pub(crate) fn program() -> String {
+    let Ok(own) = std::env::current_exe() else { return "weft".into() };
+    let on_path = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path)
+            .map(|dir| dir.join("weft"))
+            .find(|candidate| candidate.is_file())
+            .is_some_and(|found| found.canonicalize().ok() == own.canonicalize().ok())
+    });
+    match on_path {
+        true => "weft".into(),
+        false => crate::args::example::quoted(&own.display().to_string()),
+    }
 }
 
 /// Passes on the bytes of a skill: exact into a file or a pipe, escaped on a terminal.

@@ -21,11 +21,13 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, openat};
 use rustix::io::{pread, write};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::proc;
 
-/// How long a dead executor's processes get to die before their group is left for the next sweep.
-const SWEEP_LIMIT: Duration = Duration::from_secs(2);
+/// How long the processes of all dead executors together get to die before what is left of them waits for the next
+/// sweep: a start must not hang on a process that cannot be killed.
+const SWEEP_LIMIT: Duration = Duration::from_millis(200);
 
 /// Why there is no group to put children in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -293,6 +295,7 @@ fn unescape(field: &str) -> PathBuf {
 // === sweeping after dead executors ===
 
 fn sweep(ours: &Path) {
+    let limit = Instant::now() + SWEEP_LIMIT;
     for group in subgroups(ours) {
         let Some(name) = group.file_name().and_then(|name| name.to_str()) else { continue };
         let mut parts = name.strip_prefix("weft-").unwrap_or_default().split('-');
@@ -307,7 +310,7 @@ fn sweep(ours: &Path) {
         if flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        match clear(&group) {
+        match clear(&group, limit) {
             Ok(()) => tracing::info!(path = %group.display(), "removed cgroup of a dead executor"),
             Err(error) => {
                 tracing::warn!(path = %group.display(), %error, "cannot remove cgroup of a dead executor")
@@ -316,9 +319,15 @@ fn sweep(ours: &Path) {
     }
 }
 
-fn clear(group: &Path) -> io::Result<()> {
+fn clear(group: &Path, limit: Instant) -> io::Result<()> {
     fs::write(group.join("cgroup.kill"), "1")?;
-    let limit = Instant::now() + SWEEP_LIMIT;
+    // A process whose first thread has ended while others run is not reached by that: the signal stays with the dead
+    // thread.
+    let mut members = Vec::new();
+    collect_members(group, &mut members);
+    for pid in members.into_iter().filter_map(|pid| i32::try_from(pid).ok().and_then(Pid::from_raw)) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
     while fs::read_to_string(group.join("cgroup.events"))?.contains("populated 1") {
         if Instant::now() > limit {
             return Err(io::Error::other("its processes do not die"));

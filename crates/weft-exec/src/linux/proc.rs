@@ -247,6 +247,26 @@ mod tests {
     }
 
     #[test]
+    fn strays_are_found_with_and_without_child_lists() {
+        rustix::process::set_child_subreaper(Pid::from_raw(1)).unwrap();
+        let orphans = Orphans::open().unwrap();
+        let line = "prlimit --rttime=5:5 --locks=5:5 setsid sleep 98737.1 >/dev/null 2>&1 & echo $!";
+        let shell = std::process::Command::new("/bin/sh").args(["-c", line]).output().unwrap();
+        let pid: u32 = String::from_utf8(shell.stdout).unwrap().trim().parse().unwrap();
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let listed = |orphans| strays(orphans).alive.iter().any(|(stray, _)| *stray == pid);
+        while !(listed(Some(&orphans)) && listed(None)) {
+            assert!(std::time::Instant::now() < limit, "never a stray");
+        }
+        rustix::process::kill_process(Pid::from_raw(pid as i32).unwrap(), rustix::process::Signal::KILL)
+            .unwrap();
+        while strays(None).reaped == 0 {
+            assert!(std::time::Instant::now() < limit, "never reaped");
+        }
+        assert!(stat(pid).is_none());
+    }
+
+    #[test]
     fn chain_upwards_begins_with_the_process() {
         let us = std::process::id();
         let chain = and_above(us);

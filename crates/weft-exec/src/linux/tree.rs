@@ -10,7 +10,7 @@
 //! An orphan that has no mark left belongs to no tree any more, only to weft: [strays](proc::strays) are ended
 //! by whichever invocation ends next, and by `Executor::reap_orphans`.
 //!
-//! What a clean end costs: one read of `cgroup.events`, if there is a group, and one read of our own list of
+//! What a clean end costs: one read of `cgroup.events`, if there is a group, and two reads of our own list of
 //! children, which is empty. Only a tree that left something behind, or must be ended, pays for more: a scan
 //! of `/proc` (about 10 µs per process on the machine) or of `cgroup.procs`.
 
@@ -71,7 +71,10 @@ impl Tree<'_> {
             group.kill();
             return killed;
         }
-        self.scan().into_iter().filter(|(pid, stat)| send(*pid, stat, Signal::KILL)).collect()
+        let mut seen = self.scan();
+        // The leader first: it must not go on, and end as if nothing had happened, because its child was killed.
+        seen.sort_by_key(|(pid, _)| *pid != self.leader);
+        seen.into_iter().filter(|(pid, stat)| send(*pid, stat, Signal::KILL)).collect()
     }
 
     /// True when no process of the tree but the leader is left, not even as a zombie. To be asked once the

@@ -1,8 +1,7 @@
 //! `weft call`.
 
-use std::{io::Read as _, path::PathBuf, str::FromStr, time::Duration};
+use std::time::Duration;
 
-use anyhow::Context as _;
 use bytes::Bytes;
 use clap::Args;
 use weft_client::Client;
@@ -13,10 +12,10 @@ use weft_core::{
 
 use super::follow::{self, Manner};
 use crate::{
+    args::{ArgsOptions, Given, typed},
     exit::{self, Failure},
     output,
     target::{Connection, Where},
-    typed_args,
 };
 
 #[derive(Debug, Args)]
@@ -25,12 +24,8 @@ pub(crate) struct Call {
     connection: Connection,
     /// The skill
     skill: String,
-    /// Args as key=value, typed by the skill's schema; key:=JSON gives JSON
-    #[arg(value_name = "KEY=VALUE", conflicts_with = "args")]
-    words: Vec<String>,
-    /// All args as one JSON object: the text itself, @FILE, or - for stdin
-    #[arg(long, value_name = "JSON|@FILE|-")]
-    args: Option<ArgsSource>,
+    #[command(flatten)]
+    given: ArgsOptions,
     #[command(flatten)]
     place: Where,
     /// The agent that it is for
@@ -53,27 +48,8 @@ pub(crate) struct Call {
     verbose: bool,
 }
 
-/// Where the args come from.
-#[derive(Debug, Clone)]
-enum ArgsSource {
-    Text(String),
-    File(PathBuf),
-    Stdin,
-}
-
-impl FromStr for ArgsSource {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match (text, text.strip_prefix('@')) {
-            ("-", _) => Self::Stdin,
-            (_, Some(path)) => Self::File(path.into()),
-            (_, None) => Self::Text(text.to_owned()),
-        })
-    }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
+/// Parses a time-out.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
@@ -112,25 +88,17 @@ impl Call {
     }
 
     async fn read_args(&self, client: &Client) -> Result<Bytes, Failure> {
-        let bytes = match &self.args {
-            None if self.words.is_empty() => return Ok(Bytes::from_static(b"{}")),
-            None => {
+        match self.given.given()? {
+            Given::Nothing => Ok(Bytes::from_static(b"{}")),
+            Given::Text(text) => Ok(text),
+            Given::Words(words) => {
                 let agent = self.agent.as_ref().map(AgentId::as_str).unwrap_or_default();
                 let skill = client.get_skill(&self.skill, agent).await?;
                 let schema = skill.definition.unwrap_or_default().schema;
                 let schema = serde_json::from_str(&schema).unwrap_or_default();
-                let args = typed_args::parse(&self.words, &schema).map_err(Failure::usage)?;
-                return Ok(args.into());
+                let args = typed::parse(words, &schema).map_err(Failure::usage)?;
+                Ok(args.into())
             }
-            Some(ArgsSource::Text(text)) => text.clone().into_bytes(),
-            Some(ArgsSource::File(path)) => std::fs::read(path)
-                .map_err(|error| Failure::usage(format!("--args: {}: {error}", path.display())))?,
-            Some(ArgsSource::Stdin) => {
-                let mut bytes = Vec::new();
-                std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read stdin")?;
-                bytes
-            }
-        };
-        Ok(bytes.into())
+        }
     }
 }

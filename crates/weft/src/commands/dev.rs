@@ -1,16 +1,13 @@
 //! `weft dev`: a coordinator and a node in one process, ready in a moment.
 
 use std::{
-    fs,
     net::SocketAddr,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::Context as _;
 use clap::Args;
-use serde_json::Value;
 use weft_client::{Client, SkillQuery};
 use weft_core::policy::Allowed;
 use weft_daemon::{Drain, Readiness, signal::Signals};
@@ -19,8 +16,10 @@ use weft_proto::v1;
 
 use super::{coordinator, node::absolute};
 use crate::{
+    args::example,
     exit::{self, Failure},
-    output,
+    output::{self, program},
+    template::Template,
 };
 
 #[derive(Debug, Args)]
@@ -105,41 +104,9 @@ impl Dev {
             return Ok((here, false));
         }
         let sample = scratch.join("skills");
-        write_sample(&sample).context("write the sample skill")?;
+        Template::new("hello").write(&sample).context("write the sample skill")?;
         Ok((vec![sample], true))
     }
-}
-
-const SAMPLE_MANIFEST: &str = r#"{
-  "name": "hello",
-  "description": "Greets somebody and says on stderr what it is doing. A sample: change it and call it again.",
-  "schema": {
-    "type": "object",
-    "properties": {"name": {"type": "string", "description": "Who is greeted."}},
-    "required": ["name"],
-    "additionalProperties": false
-  },
-  "entry": "run.sh",
-  "class": "safe",
-  "category": "sample",
-  "timeout_seconds": 10
-}
-"#;
-
-const SAMPLE_ENTRY: &str = r#"#!/bin/sh
-# stdin is the args object, stdout the result object, stderr what a person sees meanwhile.
-IFS= read -r args
-echo "hello: asked with $args" >&2
-printf '{"greeting":"hello from weft","asked":%s}\n' "$args"
-"#;
-
-fn write_sample(dir: &Path) -> anyhow::Result<()> {
-    let skill = dir.join("hello");
-    fs::create_dir_all(&skill)?;
-    fs::write(skill.join("run.sh"), SAMPLE_ENTRY)?;
-    fs::set_permissions(skill.join("run.sh"), fs::Permissions::from_mode(0o755))?;
-    fs::write(skill.join("skill.json"), SAMPLE_MANIFEST)?;
-    Ok(())
 }
 
 /// What the fleet offers once all that the node offers is in the catalog.
@@ -194,70 +161,11 @@ fn greet(address: SocketAddr, dirs: &[PathBuf], sample: bool, skills: &[v1::Skil
     output::print("\nCtrl-C stops it.")
 }
 
-/// How to call this very program from a shell.
-fn program() -> String {
-    let Ok(own) = std::env::current_exe() else { return "weft".into() };
-    let on_path = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path)
-            .map(|dir| dir.join("weft"))
-            .find(|candidate| candidate.is_file())
-            .is_some_and(|found| found.canonicalize().ok() == own.canonicalize().ok())
-    });
-    match on_path {
-        true => "weft".into(),
-        false => quoted(&own.display().to_string()),
-    }
-}
-
 /// Args with which a skill can be called, as they are typed: `None` when they cannot be guessed.
 fn sample_args(skill: &v1::Skill) -> Option<String> {
     let definition = skill.definition.as_ref()?;
     if definition.kind() != v1::SkillKind::Executable || skill.class() != v1::SkillClass::Safe {
         return None;
     }
-    let schema: Value = serde_json::from_str(&definition.schema).ok()?;
-    let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
-    let words: Option<Vec<_>> = required
-        .iter()
-        .map(|name| {
-            let name = name.as_str()?;
-            let member = schema.pointer(&format!("/properties/{name}"))?;
-            let given = ["default", "const"].iter().find_map(|key| member.get(key));
-            let listed = ["examples", "enum"].iter().find_map(|key| member.get(key)?.get(0));
-            let value = match (given.or(listed), member.get("type").and_then(Value::as_str)) {
-                (Some(Value::String(text)), _) => text.clone(),
-                (Some(value), _) => value.to_string(),
-                // Free text takes anything, unless more is asked of it.
-                (None, Some("string")) if member.get("pattern").or(member.get("format")).is_none() => {
-                    "world".into()
-                }
-                (None, Some("boolean")) => "true".into(),
-                (None, _) => return None,
-            };
-            Some(quoted(&format!("{name}={value}")))
-        })
-        .collect();
-    Some(words?.join(" "))
-}
-
-/// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_survive_the_shell() {
-        assert_eq!(quoted("name=world"), "name=world");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted("a b"), "'a b'");
-    }
+    example::of_schema(&definition.schema).map(|args| example::words(&args))
 }

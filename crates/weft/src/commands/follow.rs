@@ -92,18 +92,19 @@ async fn cancel(client: &Client, id: InvocationId) -> anyhow::Result<()> {
     Ok(())
 }
 
-struct Printer {
+/// Shows events, and ends up with the exit code that tells how it ended.
+pub(crate) struct Printer {
     manner: Manner,
     stderr: Passage<Stderr>,
     /// The parts of a large result, until its end says that they are whole.
     chunks: Vec<Bytes>,
     /// The person at this terminal ended it.
-    own_cancel: bool,
-    code: u8,
+    pub(crate) own_cancel: bool,
+    pub(crate) code: u8,
 }
 
 impl Printer {
-    fn new(manner: Manner) -> Self {
+    pub(crate) fn new(manner: Manner) -> Self {
         let stderr = Passage::to_stderr();
         Self { manner, stderr, chunks: Vec::new(), own_cancel: false, code: exit::UNKNOWN }
     }
@@ -131,7 +132,8 @@ impl Printer {
         }
     }
 
-    fn event(&mut self, event: Event) -> anyhow::Result<()> {
+    /// Shows one event.
+    pub(crate) fn event(&mut self, event: Event) -> anyhow::Result<()> {
         match event.kind {
             EventKind::Admitted { skill, class } => self.say(&format!("{skill} ({class}) admitted")),
             EventKind::ApprovalPending { needed } => self.note(&format!("waiting for {needed} to approve")),
@@ -156,10 +158,9 @@ impl Printer {
     }
 
     fn finished(&mut self, last: &Final) -> anyhow::Result<()> {
-        self.code = match last.outcome {
-            // Nobody at this terminal interrupted it: to its caller that is a failure.
-            Outcome::Cancelled if self.manner.owns && !self.own_cancel => exit::FAILED,
-            outcome => exit::of_outcome(outcome),
+        self.code = match self.manner.owns {
+            true => exit::of_own(last.outcome, self.own_cancel),
+            false => exit::of_outcome(last.outcome),
         };
         self.stderr.end_line()?;
         match &last.result {

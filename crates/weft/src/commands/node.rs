@@ -13,24 +13,47 @@ use crate::{
     target::Connection,
 };
 
+/// Where a node finds its skills and keeps its identity.
 #[derive(Debug, Args)]
-pub(crate) struct Node {
-    #[command(flatten)]
-    connection: Connection,
+pub(crate) struct Directories {
     /// Directory whose skills are offered; may be given several times, the first wins. Also WEFT_SKILLS_DIRS and
     /// ONGRID_SKILLS_EXTERNAL_DIRS: absolute paths separated by ':' or ','
     #[arg(long = "skills", value_name = "DIR")]
     skill_dirs: Vec<PathBuf>,
+    /// Directory that keeps the node's identity; one node at a time [default: /var/lib/weft/node for root, else
+    /// ~/.local/state/weft/node]
+    #[arg(long, env = "WEFT_STATE_DIR", value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+impl Directories {
+    /// The directories of skills, in order of precedence.
+    pub(crate) fn skills(&self) -> anyhow::Result<Vec<PathBuf>> {
+        match self.skill_dirs.is_empty() {
+            // One in a variable stays as it is, and the loader skips it unless it is absolute.
+            true => Ok(dirs_from_environment()),
+            false => absolute(self.skill_dirs.clone()),
+        }
+    }
+
+    /// The state directory; `None` when there is no home directory either.
+    pub(crate) fn state(&self) -> Option<PathBuf> {
+        self.state_dir.clone().or_else(default_state_dir)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Node {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    directories: Directories,
     /// What people call this node [default: the host's name]
     #[arg(long, env = "WEFT_NODE_NAME")]
     name: Option<String>,
     /// A label, name=value; may be given several times
     #[arg(long = "label", env = "WEFT_NODE_LABELS", value_name = "NAME=VALUE", value_delimiter = ',', value_parser = label)]
     labels: Vec<(String, String)>,
-    /// Directory that keeps the node's identity; one node at a time [default: /var/lib/weft/node for root, else
-    /// ~/.local/state/weft/node]
-    #[arg(long, env = "WEFT_STATE_DIR", value_name = "DIR")]
-    state_dir: Option<PathBuf>,
     /// Invocations that run at the same time [default: two for each core]
     #[arg(long, env = "WEFT_SLOTS", value_parser = clap::value_parser!(u16).range(1..=4096))]
     slots: Option<u16>,
@@ -73,16 +96,12 @@ impl Node {
     }
 
     fn config(self) -> Result<Config, Failure> {
-        let state_dir = match self.state_dir {
-            Some(dir) => dir,
-            None => default_state_dir().ok_or_else(|| {
-                Failure::usage(
-                    "there is no home directory to keep the node's identity in; name one with --state-dir",
-                )
-            })?,
-        };
-        let skill_dirs = if self.skill_dirs.is_empty() { dirs_from_environment() } else { self.skill_dirs };
-        let mut config = Config::new(state_dir, absolute(skill_dirs)?);
+        let state_dir = self.directories.state().ok_or_else(|| {
+            Failure::usage(
+                "there is no home directory to keep the node's identity in; name one with --state-dir",
+            )
+        })?;
+        let mut config = Config::new(state_dir, self.directories.skills()?);
         config.coordinator = self.connection.coordinator;
         config.labels = self.labels.into_iter().collect();
         config.slots = self.slots.map(usize::from);
@@ -97,8 +116,7 @@ impl Node {
     }
 }
 
-/// A directory on the command line is relative to where the person stands; one in a variable stays as it is, and
-/// the loader skips it unless it is absolute.
+/// A directory on the command line is relative to where the person stands.
 pub(crate) fn absolute(dirs: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
     dirs.into_iter().map(|dir| std::path::absolute(&dir).with_context(|| dir.display().to_string())).collect()
 }

@@ -1,0 +1,222 @@
+//! Starting what waits, and what its end means.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tokio::time::Instant;
+use weft_core::{
+    outcome::{Final, Outcome},
+    skill::Class,
+};
+use weft_exec::{Command, Report, Running, StopReason};
+use weft_skills::{Copy, Exact, ExactError};
+
+use super::{Supervisor, listen::Listener};
+use crate::{
+    attempt::{Key, Order, Phase},
+    conclude::{Conclusion, conclude},
+    environment::{self, Told},
+};
+
+/// Results larger than this are checked away from the event loop, in bytes.
+const LARGE_RESULT: usize = 256 * 1024;
+
+/// What is started.
+struct Files {
+    entry: PathBuf,
+    directory: PathBuf,
+    /// Keeps an exact copy on disk.
+    exact: Option<Arc<Exact>>,
+}
+
+impl Supervisor {
+    /// Starts what waits, as far as there are slots.
+    pub(super) fn start_waiting(&self) {
+        while let Some((order, copy)) = self.next_to_start() {
+            if self.must_read(&order, &copy) {
+                // Reading all files of a skill takes its time, and the link must be read meanwhile.
+                let supervisor = self.clone();
+                self.0.tasks.spawn(async move {
+                    let (reader, asked, files) = (supervisor.clone(), order.clone(), copy.clone());
+                    let checked = tokio::task::spawn_blocking(move || reader.files(&asked, &files)).await;
+                    let checked = checked.unwrap_or_else(|_| Err("the check of its files failed".into()));
+                    supervisor.start_or_end(&order, &copy, checked);
+                    supervisor.start_waiting();
+                });
+            } else {
+                let checked = self.files(&order, &copy);
+                self.start_or_end(&order, &copy, checked);
+            }
+        }
+    }
+
+    fn start_or_end(&self, order: &Arc<Order>, copy: &Arc<Copy>, checked: Result<Files, String>) {
+        let started = checked.and_then(|files| self.start(order, copy, files));
+        if let Err(reason) = started {
+            let last = Final::without_run(Outcome::NotStarted, reason);
+            self.end(order.key, Conclusion { last, chunks: vec![] });
+        }
+    }
+
+    /// The oldest waiting attempt whose skill may run once more, now taking a slot.
+    fn next_to_start(&self) -> Option<(Arc<Order>, Arc<Copy>)> {
+        let mut table = self.table();
+        if table.running >= self.0.executor.usable_slots() {
+            return None;
+        }
+        let at = table.waiting.iter().position(|key| {
+            table.attempts.get(key).and_then(|attempt| attempt.copy.as_ref()).is_some_and(|copy| {
+                let key = &copy.definition.key;
+                let running = table.running_by_skill.get(key).copied().unwrap_or(0);
+                copy.definition.max_concurrency.is_none_or(|most| running < most)
+            })
+        })?;
+        let key = table.waiting.remove(at)?;
+        let attempt = table.attempts.get_mut(&key)?;
+        attempt.phase = Phase::Starting { cancelled: false };
+        let (order, copy) = (attempt.order.clone(), attempt.copy.clone()?);
+        table.running += 1;
+        *table.running_by_skill.entry(copy.definition.key.clone()).or_default() += 1;
+        Some((order, copy))
+    }
+
+    /// Starts an attempt in its slot, or says why it never starts.
+    fn start(&self, order: &Arc<Order>, copy: &Arc<Copy>, files: Files) -> Result<(), String> {
+        if order.start_by <= Instant::now() {
+            return Err("it waited too long for a slot".into());
+        }
+        let told = Told {
+            invocation: order.key.0,
+            deadline: Timestamp::now() + order.budget,
+            node: &self.0.config.name,
+            trace: order.trace.as_ref(),
+        };
+        let allow = &copy.definition.env_allow;
+        let command = Command {
+            program: relative(files.entry, &files.directory),
+            directory: files.directory,
+            environment: environment::build(allow, &self.0.host, &told, self.0.config.allow_loader_variables),
+            stdin: match order.args.iter().all(u8::is_ascii_whitespace) {
+                true => Bytes::from_static(b"{}"),
+                false => order.args.clone(),
+            },
+            budget: order.budget.min(copy.definition.timeout),
+            stop_grace: None,
+        };
+        let observer = Box::new(Listener { supervisor: self.clone(), key: order.key });
+        let running = self
+            .0
+            .executor
+            .try_start(command, observer)
+            .map_err(|_| "no slot of this node can be used".to_owned())?;
+        let stopper = running.stopper();
+        {
+            let mut table = self.table();
+            if let Some(attempt) = table.attempts.get_mut(&order.key) {
+                if matches!(attempt.phase, Phase::Starting { cancelled: true }) {
+                    stopper.stop(StopReason::Cancelled);
+                }
+                attempt.phase = Phase::Running { stopper };
+            }
+        }
+        self.0.tasks.spawn(self.clone().wait(order.key, copy.clone(), running, files.exact));
+        Ok(())
+    }
+
+    /// Whether it must be started from a copy of exactly its digest.
+    fn is_exact(order: &Order, copy: &Copy) -> bool {
+        order.pinned || copy.definition.class.max(order.class) == Class::Dangerous
+    }
+
+    /// Whether a stat of manifest and entry is not enough: a stat does not see what else the entry may load. That the
+    /// watcher sees, unless it cannot.
+    fn must_read(&self, order: &Order, copy: &Copy) -> bool {
+        Self::is_exact(order, copy) || !self.0.watcher.is_clean()
+    }
+
+    /// Checks that the files are what was advertised, and returns what to start.
+    fn files(&self, order: &Order, copy: &Copy) -> Result<Files, String> {
+        let reload = |why: String| {
+            self.0.watcher.rescan_now();
+            format!("changed: {why}")
+        };
+        let entry = copy.check_unchanged().map_err(|error| reload(error.to_string()))?;
+        if Self::is_exact(order, copy) {
+            return match self.0.exact.obtain(copy) {
+                Ok(exact) => Ok(Files {
+                    entry: exact.entry.clone(),
+                    directory: exact.directory.clone(),
+                    exact: Some(exact),
+                }),
+                Err(error @ ExactError::Changed(_)) => Err(reload(error.to_string())),
+                Err(error @ (ExactError::Partial | ExactError::NoEntry | ExactError::Io { .. })) => {
+                    Err(error.to_string())
+                }
+            };
+        }
+        if !self.0.watcher.is_clean() {
+            match copy.digest_now() {
+                Ok(digest) if digest == copy.digest => {}
+                Ok(digest) => return Err(reload(format!("the files now have digest {digest}"))),
+                Err(error) => return Err(reload(format!("the files cannot be read: {error}"))),
+            }
+        }
+        Ok(Files { entry, directory: copy.directory.clone(), exact: None })
+    }
+
+    async fn wait(self, key: Key, copy: Arc<Copy>, mut running: Running, exact: Option<Arc<Exact>>) {
+        let report = running.wait().await;
+        // The child may have read from it to its end.
+        drop(exact);
+        let conclusion = if report.stdout.len() > LARGE_RESULT {
+            let supervisor = self.clone();
+            let concluded = tokio::task::spawn_blocking(move || supervisor.conclude(report, &copy)).await;
+            concluded.unwrap_or_else(|_| Conclusion {
+                last: Final::without_run(Outcome::Unknown, "the check of its result failed"),
+                chunks: vec![],
+            })
+        } else {
+            self.conclude(report, &copy)
+        };
+        self.end(key, conclusion);
+        self.start_waiting();
+    }
+
+    fn conclude(&self, report: Report, copy: &Copy) -> Conclusion {
+        let definition = &copy.definition;
+        // It compiled when the skill was loaded.
+        let schema = definition.output_schema.as_deref().and_then(|text| self.schema(text).ok());
+        conclude(report, definition, schema.as_deref())
+    }
+
+    /// Ends an attempt that had a slot, and gives the slot back.
+    fn end(&self, key: Key, Conclusion { last, chunks }: Conclusion) {
+        let mut table = self.table();
+        table.running -= 1;
+        let skill = table.attempts.get(&key).map(|attempt| attempt.order.skill.clone());
+        if let Some(skill) = skill
+            && let Some(running) = table.running_by_skill.get_mut(&skill)
+        {
+            *running -= 1;
+            if *running == 0 {
+                table.running_by_skill.remove(&skill);
+            }
+        }
+        tracing::debug!(weft.invocation.id = %key.0, weft.outcome = %last.outcome, message = %last.message, "attempt ended");
+        table.finish(key, chunks, last);
+        drop(table);
+        self.0.news.notify_one();
+        self.0.ended.notify_waiters();
+    }
+}
+
+/// The entry as the child sees it from its working directory. A directory that is swapped as a whole while the child
+/// starts cannot mix two versions then: what follows comes from where it stands.
+fn relative(entry: PathBuf, directory: &Path) -> PathBuf {
+    let below = |directory: &Path| entry.strip_prefix(directory).map(|below| Path::new(".").join(below)).ok();
+    below(directory).or_else(|| below(&directory.canonicalize().ok()?)).unwrap_or(entry)
+}
