@@ -14,9 +14,6 @@ use clap::Parser as _;
 
 use crate::{cli::Cli, exit::Failure};
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Err(error) = weft_telemetry::init(cli.command.default_log()) {
