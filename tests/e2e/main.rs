@@ -4,6 +4,7 @@
 
 mod api;
 mod architecture;
+mod cases;
 mod dev;
 mod docs;
 mod doctor;
@@ -13,7 +14,9 @@ mod exact;
 mod fleet;
 mod hostile_node;
 mod kernel;
+mod leaks;
 mod live_stderr;
+mod ongrid;
 mod refusals;
 mod reload;
 mod requests;

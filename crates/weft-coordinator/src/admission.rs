@@ -56,8 +56,7 @@ impl Admission<'_> {
             return Err(router::refusal(skill, &self.nodes.views(), &wish));
         };
         let variant = candidate.variant;
-        let compiled = self
-            .catalog
+        let compiled = catalog
             .compiled(variant)
             .ok_or_else(|| Refusal::Internal("a variant without its definition".into()))?;
         if let Err(violations) = args.validate(&compiled.schema) {
@@ -65,8 +64,8 @@ impl Admission<'_> {
                 && skill
                     .variants
                     .iter()
-                    .filter_map(|other| self.catalog.compiled(other))
-                    .any(|other| !Arc::ptr_eq(&other, &compiled) && args.validate(&other.schema).is_ok());
+                    .filter_map(|other| catalog.compiled(other))
+                    .any(|other| !Arc::ptr_eq(other, compiled) && args.validate(&other.schema).is_ok());
             return Err(if fits_another && request.pinned.is_none() {
                 Refusal::SchemaConflict { skill: skill.key.clone() }
             } else {

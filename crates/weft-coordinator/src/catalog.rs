@@ -28,10 +28,32 @@ pub(crate) struct Compiled {
     pub(crate) schema: Schema,
 }
 
+/// The merged catalog, and the compiled definitions that it names.
+#[derive(Debug, Default)]
+pub(crate) struct Merged {
+    catalog: Catalog,
+    compiled: HashMap<Digest, Arc<Compiled>>,
+}
+
+impl Merged {
+    /// The compiled definition of a variant of this catalog.
+    pub(crate) fn compiled(&self, variant: &Variant) -> Option<&Arc<Compiled>> {
+        self.compiled.get(&variant.definition_digest)
+    }
+}
+
+impl std::ops::Deref for Merged {
+    type Target = Catalog;
+
+    fn deref(&self) -> &Catalog {
+        &self.catalog
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
-    merged: ArcSwap<Catalog>,
+    merged: ArcSwap<Merged>,
     changed: Notify,
     held: Mutex<Held>,
 }
@@ -85,18 +107,13 @@ impl Keeper {
     }
 
     /// The catalog of this moment.
-    pub(crate) fn current(&self) -> Arc<Catalog> {
+    pub(crate) fn current(&self) -> Arc<Merged> {
         self.merged.load_full()
     }
 
     /// What a node offers.
     pub(crate) fn advert_of(&self, node: &NodeId) -> Option<Arc<Advert>> {
         self.held().offers.get(node).map(|offer| offer.advert.clone())
-    }
-
-    /// The compiled definition of a variant.
-    pub(crate) fn compiled(&self, variant: &Variant) -> Option<Arc<Compiled>> {
-        self.held().definitions.get(&variant.definition_digest).cloned()
     }
 
     /// The class that the policy judges when this variant is to be run.
@@ -177,20 +194,16 @@ impl Keeper {
     }
 
     fn merge(&self) {
-        let (adverts, definitions) = {
+        let (adverts, compiled) = {
             let held = self.held();
             let adverts: Vec<(NodeId, Arc<Advert>)> = held
                 .offers
                 .iter()
                 .map(|(node, offer)| (node.clone(), offer.effective(&held.definitions)))
                 .collect();
-            let definitions: HashMap<_, _> = held
-                .definitions
-                .iter()
-                .map(|(digest, compiled)| (*digest, compiled.definition.clone()))
-                .collect();
-            (adverts, definitions)
+            (adverts, held.definitions.clone())
         };
+        let definitions = compiled.iter().map(|(digest, one)| (*digest, one.definition.clone())).collect();
         let catalog = catalog::merge(adverts.iter().map(|(node, advert)| (node, &**advert)), &definitions);
         let mut held = self.held();
         for skill in catalog.skills.values() {
@@ -200,7 +213,7 @@ impl Keeper {
             }
         }
         drop(held);
-        self.merged.store(Arc::new(catalog));
+        self.merged.store(Arc::new(Merged { catalog, compiled }));
         self.forget_unused();
     }
 

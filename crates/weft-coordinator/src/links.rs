@@ -10,7 +10,7 @@ use futures::{
     future::{BoxFuture, ready},
     stream::FuturesOrdered,
 };
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tonic::Streaming;
 use weft_core::{
     advert::Advert,
@@ -162,6 +162,7 @@ impl Session {
         let mut recording = Recording::new();
         let mut heartbeat = interval(self.links.config.timings.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut deaf_since = None;
         loop {
             let message = tokio::select! {
                 message = self.incoming.message() => message,
@@ -176,9 +177,16 @@ impl Session {
                         time: Some(convert::timestamp_to_wire(jiff::Timestamp::now())),
                         ..Default::default()
                     };
-                    if !self.send(Message::Heartbeat(beat)) {
-                        let current = self.links.nodes.is_current(&self.id, self.epoch);
-                        return if current { End::NotReading } else { End::Superseded };
+                    if self.send(Message::Heartbeat(beat)) {
+                        continue;
+                    }
+                    if !self.links.nodes.is_current(&self.id, self.epoch) {
+                        return End::Superseded;
+                    }
+                    // Nothing goes out any more, but what came in may hold results: it is read to its end.
+                    let deaf = *deaf_since.get_or_insert_with(Instant::now);
+                    if deaf.elapsed() > self.links.config.timings.lease {
+                        return End::NotReading;
                     }
                     continue;
                 }

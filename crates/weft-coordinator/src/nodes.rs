@@ -251,12 +251,16 @@ impl Nodes {
             return false;
         }
         let Some(outbox) = &state.outbox else { return false };
-        let sent = outbox.try_send(Ok(link::ConnectResponse { message: Some(message) }));
-        if sent.is_err() {
-            tracing::warn!(weft.node.id = %id, "the node does not read its link; closing its session");
-            state.outbox = None;
+        match outbox.try_send(Ok(link::ConnectResponse { message: Some(message) })) {
+            Ok(()) => true,
+            Err(error) => {
+                if matches!(error, mpsc::error::TrySendError::Full(_)) {
+                    tracing::warn!(weft.node.id = %id, "the node does not read its link; closing its session");
+                }
+                state.outbox = None;
+                false
+            }
         }
-        sent.is_ok()
     }
 
     /// Takes a place on a node for one invocation.

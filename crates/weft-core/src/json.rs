@@ -5,10 +5,21 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+/// What kind of fault a text has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// No JSON, or not all of it: a file that is being written looks like this.
+    Syntax,
+    /// JSON that says something it must not: a member twice, another type, too deep.
+    Content,
+}
+
 /// Where and why a text is not the JSON that was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} column {column}: {message}")]
 pub struct Error {
+    /// What kind of fault it is.
+    pub fault: Fault,
     /// From 1; 0 when the position is not known.
     pub line: usize,
     /// From 1; 0 when the position is not known.
@@ -21,7 +32,10 @@ impl From<serde_json::Error> for Error {
     fn from(error: serde_json::Error) -> Self {
         let text = error.to_string();
         let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message).to_owned();
-        Self { line: error.line(), column: error.column(), message }
+        // The parser counts its own limit of nesting as syntax.
+        let content = error.is_data() || message.contains("recursion limit");
+        let fault = if content { Fault::Content } else { Fault::Syntax };
+        Self { fault, line: error.line(), column: error.column(), message }
     }
 }
 
@@ -137,7 +151,9 @@ mod tests {
     fn a_member_that_comes_twice_is_refused_at_any_depth() {
         let error = parse(br#"{"a":[{"class":"dangerous","class":"safe"}]}"#).unwrap_err();
         assert!(error.message.contains("\"class\" comes twice"), "{error}");
-        assert_eq!(error.line, 1);
+        assert_eq!((error.line, error.fault), (1, Fault::Content));
+        assert_eq!(parse("[".repeat(1000).as_bytes()).unwrap_err().fault, Fault::Content);
+        assert_eq!(parse(b"{\"a\":").unwrap_err().fault, Fault::Syntax);
     }
 
     #[test]

@@ -34,6 +34,11 @@ pub enum SchemaError {
     /// Not an object.
     #[error("the schema must be an object that describes the args object")]
     NotAnObject,
+    /// It fits no object.
+    #[error(
+        "the schema is for {0}, but args and results are objects: \"type\" must be, or include, \"object\""
+    )]
+    NotForObjects(String),
     /// A reference that leaves the document, or points at nothing in it.
     #[error(
         "the reference {0:?} is not a place in the schema; only references such as \"#/$defs/x\" are allowed"
@@ -81,6 +86,12 @@ impl Schema {
         let schema = json::parse(text.as_bytes()).map_err(SchemaError::Syntax)?;
         if !schema.is_object() {
             return Err(SchemaError::NotAnObject);
+        }
+        if let Some(kind) = schema.get("type")
+            && *kind != "object"
+            && !kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"))
+        {
+            return Err(SchemaError::NotForObjects(kind.to_string().chars().take(80).collect()));
         }
         if depth(&schema) > limits::SCHEMA_DEPTH {
             return Err(SchemaError::TooDeep);
@@ -185,6 +196,7 @@ mod tests {
             r#"{"$ref":"http://127.0.0.1:9/x"}"#,
             r#"{"$ref":"file:///etc/passwd"}"#,
             r#"{"type":"objekt"}"#,
+            r#"{"properties":{"a":{"type":"objekt"}}}"#,
             "true",
             "[]",
             &chain,
@@ -233,6 +245,13 @@ mod tests {
             wide.validate(&json!(vec![-1; 100])).unwrap_err()[0].message.contains("too large to say where")
         );
         assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_schema_that_fits_no_object_is_refused() {
+        assert!(matches!(Schema::compile(r#"{"type":"string"}"#), Err(SchemaError::NotForObjects(_))));
+        assert!(Schema::compile(r#"{"type":["object","null"]}"#).is_ok());
+        assert!(Schema::compile("{}").is_ok());
     }
 
     #[test]

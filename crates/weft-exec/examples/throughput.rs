@@ -1,6 +1,8 @@
 //! Compares an executor with `std::process` and with the bare start: trivial programs, one at a time and all slots busy.
 //!
 //! `cargo run --release -p weft-exec --example throughput -- [seconds per figure] [program…]`
+//!
+//! `HEAP_MIB=1024` before it measures from a process that has touched that much memory: a fork would copy its page tables.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement for people to look at")]
 
 use std::io::{Read, Write};
@@ -29,6 +31,8 @@ fn main() {
         programs.push("/bin/true".into());
     }
     let time = Duration::from_secs_f64(seconds);
+    let heap: usize = std::env::var("HEAP_MIB").map_or(0, |text| text.parse().unwrap());
+    let heap = vec![1_u8; heap << 20];
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     for program in programs {
         for round in 1..=3 {
@@ -59,6 +63,7 @@ fn main() {
             }
         }
     }
+    std::hint::black_box(&heap);
 }
 
 fn in_threads<F: FnMut()>(threads: usize, time: Duration, make: impl Fn() -> F + Sync) -> (f64, f64) {

@@ -100,6 +100,11 @@ impl Item {
         Self { sequence, time: Timestamp::now(), news, cost: NEWS_COST + payload }
     }
 
+    /// What it costs to keep as stderr: many small pieces cost more than their bytes.
+    fn kept(&self) -> u64 {
+        if self.stderr() > 0 { self.cost } else { 0 }
+    }
+
     /// Bytes of stderr that it carries.
     fn stderr(&self) -> u64 {
         match &self.news {
@@ -131,7 +136,7 @@ impl Attempt {
     pub(crate) fn tell(&mut self, news: News) {
         let item = Item::new(self.next_sequence, news);
         self.next_sequence += 1;
-        self.kept_stderr += item.stderr();
+        self.kept_stderr += item.kept();
         self.news.push_back(item);
         while self.kept_stderr > KEPT_STDERR && self.drop_oldest_stderr() {}
     }
@@ -157,7 +162,7 @@ impl Attempt {
         };
         let (sequence, bytes) = (self.news[at].sequence, self.news[at].stderr());
         self.dropped += bytes;
-        self.kept_stderr -= bytes;
+        self.kept_stderr -= self.news[at].kept();
         // Joins the gap before it, so that a flood costs one item.
         if at > self.sent
             && let Item {
@@ -215,7 +220,7 @@ impl Attempt {
                 self.acknowledged = item.sequence;
                 self.sent -= 1;
                 self.sent_bytes -= item.cost;
-                self.kept_stderr -= item.stderr();
+                self.kept_stderr -= item.kept();
                 freed += item.cost;
             }
         }

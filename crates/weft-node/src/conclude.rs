@@ -1,5 +1,7 @@
 //! From how a process ended to what that means for the invocation.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use weft_core::{
     ids::Digest,
@@ -19,17 +21,18 @@ pub(crate) struct Conclusion {
     pub(crate) chunks: Vec<(u64, Bytes)>,
 }
 
-/// Concludes from a report. `output_schema` is the compiled one of the definition.
+/// Concludes from a report. `output_schema` is the compiled one of the definition, `budget` the time that it had.
 pub(crate) fn conclude(
     report: Report,
     definition: &Definition,
     output_schema: Option<&Schema>,
+    budget: Duration,
 ) -> Conclusion {
     let exit = report.exit.map(|exit| match exit {
         weft_exec::Exit::Code(code) => Exit::Code(code),
         weft_exec::Exit::Signal(signal) => Exit::Signal(signal),
     });
-    let (outcome, message) = judge(&report, exit, definition, output_schema);
+    let (outcome, message) = judge(&report, exit, definition, output_schema, budget);
     let succeeded = outcome == Outcome::Succeeded;
     let (result, chunks) = if succeeded { split(&report.stdout) } else { (ResultBody::None, Vec::new()) };
     let stdout_tail = if succeeded {
@@ -66,10 +69,18 @@ fn judge(
     exit: Option<Exit>,
     definition: &Definition,
     output_schema: Option<&Schema>,
+    budget: Duration,
 ) -> (Outcome, String) {
     match (&report.ending, exit) {
         (Ending::CannotStart(error), _) => (Outcome::Failed, format!("cannot start: {error}")),
-        (Ending::TimedOut, _) => (Outcome::TimedOut, "out of time; everything it started was ended".into()),
+        (Ending::TimedOut, _) => {
+            let whose = if budget < definition.timeout { "the caller" } else { "its manifest" };
+            let limit = budget.as_secs_f64();
+            (
+                Outcome::TimedOut,
+                format!("out of time after {limit} s, the limit of {whose}; everything it started was ended"),
+            )
+        }
         (Ending::OutputTooLarge | Ending::Stopped(StopReason::OutputTooLarge), _) => (
             Outcome::OutputTooLarge,
             format!("result too large: more than {} bytes on stdout", limits::RESULT_BYTES),
@@ -142,7 +153,13 @@ mod tests {
     }
 
     fn outcome(ending: Ending, exit: Option<weft_exec::Exit>, stdout: &'static [u8]) -> Final {
-        conclude(report(ending, exit, Bytes::from_static(stdout)), &definition(), None).last
+        conclude(
+            report(ending, exit, Bytes::from_static(stdout)),
+            &definition(),
+            None,
+            Duration::from_secs(30),
+        )
+        .last
     }
 
     #[test]
@@ -176,6 +193,7 @@ mod tests {
             report(Ending::Exited, Some(weft_exec::Exit::Code(0)), whole.clone()),
             &definition(),
             None,
+            Duration::from_secs(30),
         );
         let joined: Vec<u8> = concluded.chunks.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
         assert_eq!(joined, whole);

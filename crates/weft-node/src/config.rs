@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use weft_client::Coordinator;
 use weft_core::{limits, node::Labels, skill::Class};
+use weft_skills::Compat;
 
 /// The configuration of a node.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct Config {
     pub drain: Duration,
     /// The longest time-out that a manifest may ask for.
     pub max_timeout: Duration,
+    /// Leniency for manifests that were valid before weft.
+    pub compat: Compat,
 }
 
 impl Config {
@@ -50,6 +53,7 @@ impl Config {
             allow_loader_variables: false,
             drain: Duration::from_secs(120),
             max_timeout: limits::MAX_TIMEOUT,
+            compat: Compat::default(),
         }
     }
 }

@@ -69,6 +69,7 @@ impl Node {
         let sources = config.skill_dirs.iter().map(Source::managed).collect();
         let mut skills = weft_skills::Config::new(sources);
         skills.max_timeout = config.max_timeout;
+        skills.compat = config.compat;
         let host = skills.host.clone();
         let (watcher, inventory) =
             Watcher::start(Loader::new(skills), WatchOptions::default()).map_err(BuildError::Watch)?;

@@ -94,7 +94,7 @@ pub(crate) fn parse(bytes: &[u8], max_timeout: Duration, compat: Compat) -> Resu
         |error: json::Error| Refusal::half_written(Problem::error("syntax", error.message).at(error.line));
     let value = json::parse(bytes).map_err(|error| {
         // A member that comes twice is no half-written file but a fault of its author.
-        let half_written = !error.message.contains("comes twice");
+        let half_written = error.fault == json::Fault::Syntax;
         Refusal { half_written, ..syntax(error) }
     })?;
     let Value::Object(members) = value else {

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -104,7 +105,7 @@ impl Supervisor {
                 true => Bytes::from_static(b"{}"),
                 false => order.args.clone(),
             },
-            budget: order.budget.min(copy.definition.timeout),
+            budget: budget(order, copy),
             stop_grace: None,
         };
         let observer = Box::new(Listener { supervisor: self.clone(), key: order.key });
@@ -123,7 +124,7 @@ impl Supervisor {
                 attempt.phase = Phase::Running { stopper };
             }
         }
-        self.0.tasks.spawn(self.clone().wait(order.key, copy.clone(), running, files.exact));
+        self.0.tasks.spawn(self.clone().wait(order.clone(), copy.clone(), running, files.exact));
         Ok(())
     }
 
@@ -168,29 +169,31 @@ impl Supervisor {
         Ok(Files { entry, directory: copy.directory.clone(), exact: None })
     }
 
-    async fn wait(self, key: Key, copy: Arc<Copy>, mut running: Running, exact: Option<Arc<Exact>>) {
+    async fn wait(self, order: Arc<Order>, copy: Arc<Copy>, mut running: Running, exact: Option<Arc<Exact>>) {
         let report = running.wait().await;
         // The child may have read from it to its end.
         drop(exact);
+        let budget = budget(&order, &copy);
         let conclusion = if report.stdout.len() > LARGE_RESULT {
             let supervisor = self.clone();
-            let concluded = tokio::task::spawn_blocking(move || supervisor.conclude(report, &copy)).await;
+            let concluded =
+                tokio::task::spawn_blocking(move || supervisor.conclude(report, &copy, budget)).await;
             concluded.unwrap_or_else(|_| Conclusion {
                 last: Final::without_run(Outcome::Unknown, "the check of its result failed"),
                 chunks: vec![],
             })
         } else {
-            self.conclude(report, &copy)
+            self.conclude(report, &copy, budget)
         };
-        self.end(key, conclusion);
+        self.end(order.key, conclusion);
         self.start_waiting();
     }
 
-    fn conclude(&self, report: Report, copy: &Copy) -> Conclusion {
+    fn conclude(&self, report: Report, copy: &Copy, budget: Duration) -> Conclusion {
         let definition = &copy.definition;
         // It compiled when the skill was loaded.
         let schema = definition.output_schema.as_deref().and_then(|text| self.schema(text).ok());
-        conclude(report, definition, schema.as_deref())
+        conclude(report, definition, schema.as_deref(), budget)
     }
 
     /// Ends an attempt that had a slot, and gives the slot back.
@@ -212,6 +215,11 @@ impl Supervisor {
         self.0.news.notify_one();
         self.0.ended.notify_waiters();
     }
+}
+
+/// The time that the child has.
+fn budget(order: &Order, copy: &Copy) -> Duration {
+    order.budget.min(copy.definition.timeout)
 }
 
 /// The entry as the child sees it from its working directory. A directory that is swapped as a whole while the child

@@ -3,10 +3,11 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use weft_core::{limits, skill::Class};
 use weft_daemon::{Drain, Readiness, signal::Signals};
 use weft_node::Config;
+use weft_skills::Compat;
 
 use crate::{
     exit::{self, Failure},
@@ -69,6 +70,25 @@ pub(crate) struct Node {
     /// The highest class that ever runs on this node: safe, mutating or dangerous
     #[arg(long, env = "WEFT_MAX_CLASS", default_value_t = Class::Dangerous)]
     max_class: Class,
+    /// Forward variables that make programs load code, such as LD_PRELOAD or PYTHONPATH, when a manifest lists them
+    #[arg(long, env = "WEFT_ALLOW_LOADER_VARIABLES")]
+    allow_loader_variables: bool,
+    /// Seconds that a manifest may ask for at most
+    #[arg(long, env = "WEFT_MAX_TIMEOUT", value_name = "SECONDS", default_value_t = limits::MAX_TIMEOUT.as_secs(),
+          value_parser = clap::value_parser!(u64).range(1..=limits::MAX_OPERATOR_TIMEOUT.as_secs()))]
+    max_timeout: u64,
+    /// Take manifests that were valid before weft; may be given several times
+    #[arg(long, env = "WEFT_COMPAT", value_enum, value_delimiter = ',')]
+    compat: Vec<Leniency>,
+}
+
+/// A rule for manifests that is stricter than it was before weft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Leniency {
+    /// A time-out out of range is brought into it
+    ClampTimeouts,
+    /// A description of white space is a description
+    BlankDescriptions,
 }
 
 /// Parses `name=value`.
@@ -109,6 +129,12 @@ impl Node {
         config.stop_grace = Duration::from_secs(self.stop_grace);
         config.drain = Duration::from_secs(self.drain);
         config.max_class = self.max_class;
+        config.allow_loader_variables = self.allow_loader_variables;
+        config.max_timeout = Duration::from_secs(self.max_timeout);
+        config.compat = Compat {
+            clamp_timeouts: self.compat.contains(&Leniency::ClampTimeouts),
+            blank_descriptions: self.compat.contains(&Leniency::BlankDescriptions),
+        };
         if let Some(name) = self.name {
             config.name = name;
         }
