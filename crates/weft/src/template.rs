@@ -31,7 +31,7 @@ pub(crate) struct Template {
 }
 
 const DESCRIPTION: &str =
-    "Greets somebody and says on stderr what it is doing. Say here what it does, and when to use it.";
+    "Greets somebody and says on stderr what it is doing. Change it, and call it again.";
 
 impl Template {
     /// A safe shell skill.
