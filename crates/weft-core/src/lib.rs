@@ -8,7 +8,6 @@ pub mod advert;
 pub mod args;
 pub mod catalog;
 pub mod event;
-pub mod fields;
 pub mod ids;
 pub mod invocation;
 pub mod json;

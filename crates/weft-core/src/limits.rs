@@ -69,5 +69,3 @@ pub const SAFE_RETRIES: u32 = 2;
 pub const INVOCATION_CREDIT: u64 = 256 * 1024;
 /// Unacknowledged bytes that a whole link may have.
 pub const LINK_CREDIT: u64 = 32 * 1024 * 1024;
-/// Bytes that a node keeps for one invocation while it has no credit.
-pub const INVOCATION_SPOOL: u64 = 64 * 1024 * 1024;

@@ -14,7 +14,7 @@ use weft_core::{
     ids::{JournalId, NodeId},
     limits,
 };
-use weft_daemon::{Drain, readiness::NotReady};
+use weft_daemon::Drain;
 use weft_exec::StopReason;
 use weft_proto::{
     LINK_VERSIONS,
@@ -42,8 +42,6 @@ pub(crate) struct Link {
     pub(crate) supervisor: Supervisor,
     pub(crate) drain: Drain,
     pub(crate) previous_epoch: u64,
-    /// Dropped once the coordinator has heard what the node offers.
-    pub(crate) not_ready: Option<NotReady>,
 }
 
 /// Why a session ended, or never began.
@@ -224,9 +222,6 @@ impl<'a> Session<'a> {
                         }
                         () = sleep_until(heard + self.lease) => return silent(),
                     }
-                }
-                if self.link.not_ready.is_some() && self.control.is_empty() {
-                    self.link.not_ready = None;
                 }
                 continue;
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use weft_core::ids::{JournalId, NodeId};
-use weft_daemon::{Drain, Readiness, TaskGroup};
+use weft_daemon::{Drain, TaskGroup};
 use weft_exec::Executor;
 use weft_skills::{ExactCopies, Loader, Source, WatchOptions, Watcher};
 
@@ -99,9 +99,8 @@ impl Node {
         inventory.borrow().copies.iter().filter(|copy| copy.shadowed_by.is_none()).count()
     }
 
-    /// Runs until the drain has ended: finishes or ends what runs, and tells the coordinator. `readiness` is told
-    /// when the coordinator has heard what the node offers.
-    pub async fn run(self, drain: Drain, readiness: &Readiness) {
+    /// Runs until the drain has ended: finishes or ends what runs, and tells the coordinator.
+    pub async fn run(self, drain: Drain) {
         let Self { config, id, supervisor, tasks, _state } = self;
         tracing::info!(
             weft.node.id = %id, name = %config.name, slots = supervisor.slots(),
@@ -121,7 +120,6 @@ impl Node {
             supervisor: supervisor.clone(),
             drain: link_drain.clone(),
             previous_epoch: 0,
-            not_ready: Some(readiness.wait_for("coordinator")),
             config: config.clone(),
         };
         tasks.spawn(link.run());

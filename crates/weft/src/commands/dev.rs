@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::Args;
 use weft_client::{Client, SkillQuery};
 use weft_core::policy::Allowed;
-use weft_daemon::{Drain, Readiness, signal::Signals};
+use weft_daemon::{Drain, signal::Signals};
 use weft_node::Config;
 use weft_proto::v1;
 
@@ -63,7 +63,6 @@ impl Dev {
         let coordinator = weft_coordinator::Coordinator::build(config);
 
         let (node_drain, coordinator_drain) = (Drain::new(), Drain::new());
-        let readiness = Readiness::default();
         let offered = node.offers();
         let greet = async {
             let skills = first_look(&client, offered).await;
@@ -71,7 +70,7 @@ impl Dev {
             std::future::pending::<anyhow::Result<()>>().await
         };
         let node = async {
-            node.run(node_drain.clone(), &readiness).await;
+            node.run(node_drain.clone()).await;
             // Last: the node tells it how everything ended.
             coordinator_drain.begin();
             Ok(())

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use weft_core::{limits, skill::Class};
-use weft_daemon::{Drain, Readiness, signal::Signals};
+use weft_daemon::{Drain, signal::Signals};
 use weft_node::Config;
 use weft_skills::Compat;
 
@@ -107,9 +107,9 @@ impl Node {
             .await
             .context("build the node")?
             .context("cannot start the node")?;
-        let (drain, readiness) = (Drain::new(), Readiness::default());
+        let drain = Drain::new();
         tokio::select! {
-            () = node.run(drain.clone(), &readiness) => {}
+            () = node.run(drain.clone()) => {}
             () = signals.drive(drain) => {}
         }
         Ok(exit::OK)
