@@ -92,8 +92,11 @@ text_id!(
     JournalId, "journal id", "1 to 128 of A-Z a-z 0-9 _ - . @ :", |t| token(t, 128)
 );
 
-/// Longest skill name and key, in bytes.
+/// Longest name that a manifest may give a skill, in bytes: interfaces of models take no longer one.
 pub const MAX_SKILL_NAME: usize = 64;
+/// Longest key, in bytes. Manifests from before weft know no limit, and a node may be told to take them; what a
+/// skill is mostly named after, its directory, cannot have a longer name either.
+pub const MAX_SKILL_KEY: usize = 255;
 
 /// The key of a skill: its name lower-cased, with `-`, space and `.` as `_`.
 ///
@@ -105,21 +108,26 @@ impl SkillKey {
     /// Normalises a name as a person or a manifest writes it.
     ///
     /// # Errors
-    /// When the normalised name is not `[a-z0-9_]{1,64}`.
+    /// When the normalised name is not `[a-z0-9_]{1,255}`. Whether a manifest may have more than
+    /// [`MAX_SKILL_NAME`] of them is for its node to say.
     pub fn normalise(name: &str) -> Result<Self, InvalidId> {
+        let invalid = || {
+            InvalidId::new(
+                "skill name",
+                name,
+                "1 to 255 of a-z 0-9 _ after lower-casing and taking '-', ' ' and '.' as '_'",
+            )
+        };
+        // Before anything is copied: the name may come from anybody.
+        if name.is_empty() || name.len() > MAX_SKILL_KEY {
+            return Err(invalid());
+        }
         let key: String = name
             .chars()
             .map(|c| if matches!(c, '-' | ' ' | '.') { '_' } else { c.to_ascii_lowercase() })
             .collect();
         let plain = key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-        if key.is_empty() || key.len() > MAX_SKILL_NAME || !plain {
-            return Err(InvalidId::new(
-                "skill name",
-                name,
-                "1 to 64 of a-z 0-9 _ after lower-casing and taking '-', ' ' and '.' as '_'",
-            ));
-        }
-        Ok(Self(key.into()))
+        if plain { Ok(Self(key.into())) } else { Err(invalid()) }
     }
 
     /// The key as text.
@@ -247,9 +255,15 @@ mod tests {
 
     #[test]
     fn names_that_could_reach_a_path_are_refused() {
-        for name in ["", "../x", "a/b", "é", &"a".repeat(65)] {
+        for name in ["", "../x", "a/b", "é"] {
             assert!(SkillKey::normalise(name).is_err(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_key_is_as_long_as_the_name_of_a_directory_and_no_longer() {
+        assert_eq!(SkillKey::normalise(&"A".repeat(255)).unwrap().as_str(), "a".repeat(255));
+        assert!(SkillKey::normalise(&"a".repeat(256)).is_err());
     }
 
     #[test]

@@ -7,7 +7,9 @@
 pub mod advert;
 pub mod args;
 pub mod catalog;
+pub mod credit;
 pub mod event;
+pub mod fields;
 pub mod ids;
 pub mod invocation;
 pub mod json;

@@ -69,3 +69,6 @@ pub const SAFE_RETRIES: u32 = 2;
 pub const INVOCATION_CREDIT: u64 = 256 * 1024;
 /// Unacknowledged bytes that a whole link may have.
 pub const LINK_CREDIT: u64 = 32 * 1024 * 1024;
+/// Bytes of stderr that a node keeps on disk while no coordinator takes them. Of one invocation no more than 64 MiB
+/// are passed on.
+pub const SPOOL_BYTES: u64 = 1024 * 1024 * 1024;

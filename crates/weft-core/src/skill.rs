@@ -326,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_key_has_a_tool_name_that_every_dialect_takes(key in "[a-z0-9_]{1,64}") {
+        fn every_key_has_a_tool_name_that_every_dialect_takes(key in "[a-z0-9_]{1,255}") {
             let name = tool_name(&SkillKey::normalise(&key).unwrap());
             prop_assert!(name.len() <= 48);
             prop_assert!(name.starts_with(|c: char| c.is_ascii_lowercase()));

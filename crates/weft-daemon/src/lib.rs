@@ -1,10 +1,15 @@
-//! What any long-lived process of weft needs: signals, a drain in two steps, owned tasks.
+//! What any long-lived process of weft needs: signals, a drain in two steps, owned tasks, readiness and a port that
+//! tells it.
 //!
 //! Nothing here knows what the process does. Read [`drain`] first: it is the order in which everything ends.
 
 pub mod drain;
+pub mod health;
+pub mod readiness;
 pub mod signal;
 pub mod tasks;
 
 pub use drain::Drain;
+pub use health::Health;
+pub use readiness::Readiness;
 pub use tasks::TaskGroup;

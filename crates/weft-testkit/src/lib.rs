@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+pub mod collector;
 pub mod fabric;
 pub mod observed;
 pub mod preload;
@@ -12,6 +13,7 @@ pub mod skill;
 pub mod stub_node;
 pub mod wait;
 
+pub use collector::Collector;
 pub use fabric::{Fabric, Spec};
 pub use observed::{Observed, request};
 pub use process::{Daemon, Finished};
