@@ -11,6 +11,7 @@ mod reload;
 mod schemas;
 mod stdio;
 mod streams;
+mod tracing;
 
 use std::time::Duration;
 

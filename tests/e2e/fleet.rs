@@ -88,6 +88,8 @@ fn a_call_goes_where_the_skill_can_run_and_where_the_caller_says() {
     assert_eq!(refused.code, 3, "{refused:?}");
     assert!(refused.stderr.contains("NO_ELIGIBLE_NODE"), "{}", refused.stderr);
     assert!(refused.stderr.contains("weft_e2e_tool"), "{}", refused.stderr);
+    // By the name that people gave the node.
+    assert!(refused.stderr.contains("\nweft:   two: requires.bins: "), "{}", refused.stderr);
     assert_eq!(fabric.weft(&["call", "common", "--node", "nobody"]).code, 3);
     assert_eq!(fabric.weft(&["call", "common", "-l", "zone=c"]).code, 3);
 }

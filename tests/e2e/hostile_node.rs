@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weft_core::skill::Class;
 use weft_proto::{
-    link::{self, connect_request::Message, connect_response::Message as Response},
-    v1::Outcome,
+    link::{self, connect_request::Message, connect_response::Message as Response, node_event},
+    v1::{self, Outcome},
 };
 use weft_testkit::{
     Fabric, Skill, Spec, StubNode, eventually,
@@ -203,5 +203,29 @@ fn a_hostile_definition_is_refused_and_said_where_people_look() {
         });
         assert_eq!(why.code, 3);
         assert!(fabric.weft(&["call", "bad"]).stderr.contains("SKILL_INVALID"));
+    });
+}
+
+#[test]
+fn a_node_that_sends_more_than_its_credit_is_sent_away() {
+    let fabric = fabric();
+    runtime().block_on(async {
+        let mut flooding = StubNode::connect(fabric.address(), hello("flooding")).await.unwrap();
+        flooding.offer(&[definition("look", Class::Safe)]).await;
+        offered(&fabric, "look", 1);
+        fabric.client().create(&request("look", "{}")).await.unwrap();
+        let dispatch = flooding.dispatch().await;
+        let data = bytes::Bytes::from(vec![b'x'; 60 * 1024]);
+        let piece =
+            |n: u64| node_event::Event::Stderr(v1::Stderr { offset: n * 60 * 1024, data: data.clone() });
+        let flood = begun(1).into_iter().chain((0..10).map(piece)).collect();
+        flooding.tell(&dispatch, 1, flood).await;
+        let told = loop {
+            if let Response::Goodbye(goodbye) = flooding.next().await.expect("a goodbye") {
+                break goodbye;
+            }
+        };
+        assert_eq!(told.reason(), link::goodbye::Reason::Refused);
+        assert!(told.message.contains("credit"), "{}", told.message);
     });
 }

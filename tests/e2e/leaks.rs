@@ -11,13 +11,19 @@ use std::{
 };
 
 use bytes::Bytes;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::{
+    fs::{CWD, RenameFlags, renameat_with},
+    process::Signal,
+};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use weft_client::Followed;
-use weft_core::{event::EventKind, outcome::Outcome};
+use weft_core::{
+    event::{Event, EventKind},
+    outcome::Outcome,
+};
 use weft_proto::v1::{
-    InvocationRequest, InvocationState, InvokeRequest, invocation_event,
+    InvocationRequest, InvocationState, InvokeRequest, WatchInvocationRequest, invocation_event,
     invocation_service_client::InvocationServiceClient, invoke_response,
 };
 use weft_testkit::{
@@ -411,5 +417,145 @@ fn a_watcher_that_never_reads_costs_bounded_memory_and_disturbs_nobody() {
         let seen = Observed::of(client.watch(id, known.last_sequence)).await.unwrap();
         assert_eq!(seen.last().outcome, Outcome::Cancelled, "{}", seen.last().message);
         drop(stuck);
+    });
+}
+
+#[test]
+fn readers_that_are_stuck_do_not_slow_the_calls_of_others() {
+    const ROUNDS: usize = 5;
+    let fabric = fabric();
+    let flood = "head -c 33554432 /dev/zero | tr '\\0' '\\n' >&2; echo '{}'";
+    let skills = [Skill::sh("chatty", flood), Skill::echo("quick")];
+    let _node = fabric.node("host", &skills, &Spec::new());
+    runtime().block_on(async {
+        let client = fabric.client();
+        let id = client.create(&request("chatty", "{}")).await.unwrap().id;
+        let told = Observed::of(client.watch(id.parse().unwrap(), 0)).await.unwrap();
+        assert_eq!((told.stderr().len(), told.last().dropped_bytes), (33_554_432, 0));
+        let mut durations = [Vec::new(), Vec::new()];
+        for _ in 0..ROUNDS {
+            for with_stuck in [false, true] {
+                let mut stuck = Vec::new();
+                for _ in 0..if with_stuck { 8 } else { 0 } {
+                    let endpoint =
+                        tonic::transport::Endpoint::from_shared(format!("http://{}", fabric.address()));
+                    let channel = endpoint.unwrap().connect().await.unwrap();
+                    let request = WatchInvocationRequest { invocation_id: id.clone(), after_sequence: 0 };
+                    let mut service = InvocationServiceClient::new(channel);
+                    let mut reader = service.watch_invocation(request).await.unwrap().into_inner();
+                    reader.message().await.unwrap().unwrap();
+                    stuck.push(reader);
+                }
+                for _ in 0..20 {
+                    let begun = Instant::now();
+                    let seen = Observed::of(client.invoke(&request("quick", "{}"))).await.unwrap();
+                    assert_eq!(seen.last().outcome, Outcome::Succeeded, "{}", seen.last().message);
+                    durations[usize::from(with_stuck)].push(begun.elapsed());
+                }
+            }
+        }
+        let [alone, beside] = durations.map(|mut all| {
+            all.sort_unstable();
+            all[all.len() / 2]
+        });
+        assert!(beside < alone.mul_f64(1.5), "{alone:?} alone, {beside:?} beside stuck readers");
+    });
+}
+
+#[test]
+fn stderr_without_a_coordinator_to_take_it_waits_on_disk_and_arrives_whole() {
+    const LINES: usize = 1_500_000;
+    let mut fabric = fabric();
+    let (go, done) = (fabric.path("go"), fabric.path("done"));
+    let script = format!(
+        "echo begun >&2; while [ ! -e {} ]; do sleep 0.02; done; \
+         seq -f 'line %.0f of very many' 1 {LINES} >&2; : > {}; echo '{{}}'",
+        go.display(),
+        done.display()
+    );
+    let skill = Skill::sh("chatty", &script).with("timeout_seconds", json!(300));
+    let node = fabric.node("host", &[skill], &Spec::new());
+    fabric.wait_for_skill("chatty", SOON, |_| true);
+    let expected: String = ["begun\n".into()]
+        .into_iter()
+        .chain((1..=LINES).map(|n| format!("line {n} of very many\n")))
+        .collect();
+    runtime().block_on(async {
+        let client = fabric.client();
+        let id = client.create(&request("chatty", "{}")).await.unwrap().id.parse().unwrap();
+        let mut first = client.watch(id, 0);
+        while !matches!(
+            first.next().await.unwrap().unwrap(),
+            Followed::Event(Event { kind: EventKind::Stderr { .. }, .. })
+        ) {}
+        let before = resident(node.pid());
+        // It keeps its connections and takes nothing from them, as a host that swaps does.
+        fabric.coordinator().signal(Signal::STOP);
+        put(&go, "");
+        eventually("the skill has said everything", SOON, || done.exists().then_some(()));
+        let grown = resident(node.pid()).saturating_sub(before);
+        fabric.coordinator().signal(Signal::CONT);
+        let seen = Observed::of(client.watch(id, 0)).await.unwrap();
+        assert_eq!(seen.last().outcome, Outcome::Succeeded, "{}", seen.last().message);
+        assert_eq!((seen.last().stderr_bytes, seen.last().dropped_bytes), (expected.len() as u64, 0));
+        assert!(seen.stderr() == expected.as_bytes(), "{} of {} bytes", seen.stderr().len(), expected.len());
+        assert!(
+            grown < 24 * MIB,
+            "the node grew by {} MiB for {} MiB of stderr",
+            grown / MIB,
+            expected.len() as u64 / MIB
+        );
+    });
+}
+
+#[test]
+fn large_results_without_a_coordinator_to_take_them_wait_on_disk_and_arrive_whole() {
+    const RESULT: usize = 16 * 1024 * 1024;
+    let mut fabric = fabric();
+    let go = fabric.path("go");
+    let script = format!(
+        "echo begun >&2; while [ ! -e {} ]; do sleep 0.02; done; \
+         printf '{{\"n\":\"'; head -c {} /dev/zero | tr '\\0' x; printf '\"}}'; : > {}.done.$$",
+        go.display(),
+        RESULT - 8,
+        go.display()
+    );
+    let skill = Skill::sh("big", &script).with("timeout_seconds", json!(300));
+    let node = fabric.node("host", &[skill], &Spec::new().arg("--slots", "4"));
+    fabric.wait_for_skill("big", SOON, |_| true);
+    runtime().block_on(async {
+        let client = fabric.client();
+        let mut ids = Vec::new();
+        for _ in 0..4 {
+            let id = client.create(&request("big", "{}")).await.unwrap().id.parse().unwrap();
+            let mut follow = client.watch(id, 0);
+            while !matches!(
+                follow.next().await.unwrap().unwrap(),
+                Followed::Event(Event { kind: EventKind::Stderr { .. }, .. })
+            ) {}
+            ids.push(id);
+        }
+        let before = resident(node.pid());
+        fabric.coordinator().signal(Signal::STOP);
+        put(&go, "");
+        let written = || {
+            files_below(go.parent().unwrap())
+                .iter()
+                .filter(|path| {
+                    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("go.done."))
+                })
+                .count()
+        };
+        eventually("every result is written", SOON, || (written() == 4).then_some(()));
+        eventually("no skill runs", SOON, || children(node.pid()).is_empty().then_some(()));
+        eventually("the results are on disk", SOON, || {
+            (resident(node.pid()).saturating_sub(before) < 40 * MIB).then_some(())
+        });
+        fabric.coordinator().signal(Signal::CONT);
+        for id in ids {
+            let seen = Observed::of(client.watch(id, 0)).await.unwrap();
+            assert_eq!(seen.last().outcome, Outcome::Succeeded, "{}", seen.last().message);
+            assert_eq!(seen.result().len(), RESULT);
+        }
     });
 }

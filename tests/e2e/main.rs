@@ -4,6 +4,7 @@
 
 mod api;
 mod architecture;
+mod bench;
 mod cases;
 mod dev;
 mod docs;
@@ -24,6 +25,7 @@ mod restarts;
 mod results;
 mod skill_commands;
 mod supersede;
+mod traces;
 
 use weft_testkit::Fabric;
 

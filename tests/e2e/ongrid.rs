@@ -1,7 +1,12 @@
 //! What Ongrid does with a manifest and its program, row by row, and what weft does with the same. The row numbers are
 //! those of the compatibility table; where weft differs on purpose, `docs/ongrid.md` says so.
 
-use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::Path,
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use weft_core::{
@@ -11,6 +16,7 @@ use weft_core::{
 };
 use weft_testkit::{
     Daemon, Fabric, Observed, Skill, Spec, eventually,
+    fabric::isolate,
     process::processes_with,
     request,
     skill::{put, put_program},
@@ -319,6 +325,110 @@ fn rows_12_and_43_the_environment_is_what_env_allow_names_and_the_node_has() {
     assert_eq!(fabric.call(&["by_shell"]), json!({"path": ""}));
 }
 
+// === what the manifest's stricter rules have a switch for ===
+
+/// Manifests that Ongrid took and weft refuses, each in a directory of its name, with the rule that each breaks and the
+/// switch that takes it.
+fn older() -> Vec<(&'static str, String, &'static str, &'static str)> {
+    let loose =
+        |more: &str| format!(r#"{{"name":"loose","Description":"d","entry":"gone","ENTRY":"run",{more}}}"#);
+    vec![
+        ("long", manifest(&"long_name_".repeat(20), json!({})), "name", "long-names"),
+        (
+            "loose",
+            loose(r#""class":"dangerous","CLASS":"safe","env_allow":["A"],"env_allow":["PATH"]"#),
+            "class",
+            "loose-members",
+        ),
+        ("blank", manifest("blank", json!({"description": " "})), "description", "blank-descriptions"),
+        ("day", manifest("day", json!({"timeout_seconds": 86_400})), "timeout_seconds", "clamp-timeouts"),
+    ]
+}
+
+/// All switches.
+fn all_switches() -> String {
+    older().into_iter().map(|(.., switch)| switch).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn what_ongrid_took_and_weft_refuses_is_taken_with_a_warning_where_the_operator_says_so() {
+    let fabric = Fabric::start(crate::WEFT, &["--allow", "mutating"]);
+    let root = fabric.skills_of("host");
+    let too_long = ("too_long", manifest(&"x".repeat(256), json!({})));
+    let manifests: Vec<_> = older().into_iter().map(|(directory, text, ..)| (directory, text)).collect();
+    for (directory, text) in manifests.iter().chain([&too_long]) {
+        put_program(&root.join(directory).join("run"), "#!/bin/sh\nexec cat\n");
+        put(&root.join(directory).join("skill.json"), text);
+    }
+    let spec = Spec::new().arg("--compat", all_switches());
+    let _node = fabric.node("host", &[Skill::echo("last_of_all")], &spec);
+    fabric.wait_for_skill("last_of_all", SOON, |_| true);
+
+    let long = "long_name_".repeat(20);
+    let listed = fabric.wait_for_skill(&long, SOON, |_| true);
+    let tool = listed["toolName"].as_str().unwrap();
+    assert!(tool.len() == 48 && tool.starts_with("long_name_"), "what models take: {tool}");
+    assert_eq!(fabric.call(&[&long, "--args", r#"{"n":1}"#]), json!({"n": 1}));
+    assert_eq!(fabric.weft(&["why", &long]).code, 0);
+    refused(&fabric, "too_long", &["1 to 255 characters"]);
+
+    // The last of each member, but never a lower class than one that is named.
+    let loose = fabric.skill("loose").unwrap();
+    assert_eq!(loose["definition"]["envAllow"], json!(["PATH"]));
+    assert_eq!(
+        (&loose["class"], &loose["definition"]["classDeclared"]),
+        (&json!("SKILL_CLASS_DANGEROUS"), &json!(true))
+    );
+    assert_eq!(fabric.weft(&["call", "loose"]).code, 4);
+
+    assert_eq!(fabric.call(&["blank"]), json!({}));
+    assert_eq!(fabric.skill("day").unwrap()["definition"]["timeout"], "3600s");
+    let diagnostics = fabric.diagnostics();
+    for (directory, _, rule, _) in older() {
+        let place = format!("{rule} {}:", root.join(directory).join("skill.json").display());
+        assert!(diagnostics.iter().any(|line| line.starts_with(&place)), "{place} {diagnostics:#?}");
+    }
+}
+
+#[test]
+fn each_switch_works_alone_and_wherever_skills_are_loaded() {
+    let fabric = fabric();
+    let root = fabric.skills_of("host");
+    for (directory, text, rule, switch) in older() {
+        let dir = root.join(directory);
+        put_program(&dir.join("run"), "#!/bin/sh\nexec cat\n");
+        put(&dir.join("skill.json"), text);
+        let path = dir.to_str().unwrap();
+        let test = |more: &[&str]| {
+            let mut args = vec!["skill", "test", path, "--args", r#"{"n":1}"#];
+            args.extend(more);
+            fabric.weft(&args)
+        };
+        let strict = fabric.weft(&["skill", "lint", path]);
+        assert_eq!((strict.code, test(&[]).code), (1, 3), "{directory}: {strict:?}");
+        let others: Vec<_> =
+            older().into_iter().map(|(.., other)| other).filter(|other| *other != switch).collect();
+        let others = fabric.weft(&["skill", "lint", path, "--compat", &others.join(",")]);
+        assert_eq!(others.code, 1, "{directory}: {others:?}");
+        let lenient = fabric.weft(&["skill", "lint", path, "--compat", switch]);
+        assert_eq!(lenient.code, 0, "{directory}: {lenient:?}");
+        let warning = format!("skill.json:1: {rule}: ");
+        let told = |line: &str| line.contains(&warning) && line.ends_with("[warning]");
+        assert!(lenient.stdout.lines().any(told), "{directory}: {lenient:?}");
+        let tested = test(&["--compat", switch]);
+        assert_eq!((tested.code, tested.stdout.as_str()), (0, r#"{"n":1}"#), "{directory}: {tested:?}");
+    }
+    // A node of its own, and what looks at a host before there is one.
+    let doctor = fabric.weft(&["doctor", "--skills", root.to_str().unwrap(), "--compat", &all_switches()]);
+    assert!(doctor.stdout.contains("4 loaded, 0 of them cannot run here, 0 errors"), "{doctor:?}");
+    let dev = ["dev", "--listen", "127.0.0.1:0", "--skills", root.to_str().unwrap()];
+    let dev = Daemon::start(Path::new(crate::WEFT), &dev, |command| {
+        isolate(command);
+        command.env("WEFT_COMPAT", all_switches());
+    });
+    eventually("the greeting", SOON, || dev.stdout().contains("with 4 skills").then_some(()));
+}
+
 // === loading: rows 20 to 26 ===
 
 #[test]
@@ -443,6 +553,36 @@ fn row_23_a_root_that_is_a_link_is_read() {
     // The path that stays when the volume's version changes.
     let full = fabric.json(&["skills", "mounted"]).unwrap().to_string();
     assert!(full.contains("/link/mounted") && !full.contains("2024_01_01"), "{full}");
+}
+
+#[test]
+fn what_everybody_can_write_to_and_a_source_without_skills_are_told_wherever_people_look() {
+    let fabric = fabric();
+    let open = Skill::echo("open").write(&fabric.skills_of("host"));
+    let exposed = Skill::echo("exposed").write(&fabric.path("exposed-root"));
+    let empty = fabric.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let everybody = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    everybody(&open);
+    everybody(exposed.parent().unwrap());
+    let spec = Spec::new().arg("--skills", exposed.parent().unwrap()).arg("--skills", &empty);
+    let _node = fabric.node("host", &[], &spec);
+    // Ongrid loads both, and says nothing; a node of weft loads them too.
+    for (name, place) in [("open", open.as_path()), ("exposed", exposed.parent().unwrap())] {
+        fabric.wait_for_skill(name, SOON, |_| true);
+        assert_eq!(fabric.call(&[name]), json!({}));
+        let warning = format!("{}: mode: every user of this host can write", place.display());
+        let why = fabric.weft(&["why", name]);
+        assert_eq!(why.code, 0, "{why:?}");
+        assert_eq!(why.stdout.matches("mode: ").count(), 1, "only what concerns it: {why:?}");
+        assert!(why.stdout.contains(&format!("warning: {warning}")), "{why:?}");
+        let lint = fabric.weft(&["skill", "lint", place.to_str().unwrap()]);
+        assert_eq!(lint.code, 0, "{lint:?}");
+        assert!(lint.stdout.contains(&warning) && lint.stdout.contains("[warning]"), "{lint:?}");
+    }
+    let empty = format!("source {}:0: no skill.json and no SKILL.md", empty.display());
+    let diagnostics = fabric.diagnostics();
+    assert!(diagnostics.iter().any(|line| line.starts_with(&empty)), "{diagnostics:#?}");
 }
 
 #[test]
@@ -685,7 +825,8 @@ fn row_52_the_shorter_of_two_time_outs_ends_it_and_its_stderr_is_kept() {
     assert_eq!(finished.code, 124, "{finished:?}");
     assert!(finished.stderr.starts_with("working\n"), "{}", finished.stderr);
     // The limit that fired is the caller's, not the 30 s of the manifest.
-    assert!(finished.stderr.contains("0.5 s") && !finished.stderr.contains("30"), "{}", finished.stderr);
+    let told = "out of time after 0.5 s, the limit of the caller;";
+    assert!(finished.stderr.contains(told), "{}", finished.stderr);
     assert_eq!(processes_with(&sleep), Vec::<u32>::new());
 }
 

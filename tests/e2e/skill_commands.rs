@@ -75,7 +75,7 @@ fn new_never_overwrites_and_takes_names_that_manifests_take() {
     let again = bench.weft(&["skill", "new", "greeter", "--lang", "python"]);
     assert_eq!((again.code, fs::read_to_string(&entry).unwrap().as_str()), (2, "mine"), "{again:?}");
     assert!(!entry.with_file_name("run.py").exists());
-    for name in ["Greeter", "a-b", "../x", ""] {
+    for name in ["Greeter", "a-b", "../x", "", &"a".repeat(65)] {
         assert_eq!(bench.weft(&["skill", "new", name]).code, 2, "{name}");
     }
 }

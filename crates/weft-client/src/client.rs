@@ -1,10 +1,16 @@
 //! Typed calls to a coordinator.
 
-use tonic::transport::Channel;
+use tonic::{
+    Status,
+    metadata::MetadataValue,
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::Channel,
+};
 use weft_core::{
     ids::{Digest, InvocationId},
     invocation::Request,
     node::{Selector, Target},
+    trace::TraceContext,
 };
 use weft_proto::{
     convert::duration_to_wire,
@@ -21,6 +27,28 @@ use crate::{Coordinator, Error, Follow};
 pub struct Client {
     address: Coordinator,
     channel: Channel,
+    within: Within,
+}
+
+/// The connection, with the trace of whoever calls.
+pub(crate) type Traced = InterceptedService<Channel, Within>;
+
+/// Puts the context of the caller's span into every call.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Within(Option<TraceContext>);
+
+impl Interceptor for Within {
+    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+        if let Some(trace) = &self.0 {
+            let headers = [("traceparent", trace.traceparent()), ("tracestate", trace.tracestate())];
+            for (name, text) in headers {
+                if let Some(value) = MetadataValue::try_from(text).ok().filter(|_| !text.is_empty()) {
+                    request.metadata_mut().insert(name, value);
+                }
+            }
+        }
+        Ok(request)
+    }
 }
 
 /// Which skills are listed.
@@ -50,7 +78,13 @@ pub struct SkillPage {
 impl Client {
     /// A client of the coordinator at this address. Connects when it is first used.
     pub fn new(address: Coordinator) -> Self {
-        Self { channel: address.channel(), address }
+        Self { channel: address.channel(), address, within: Within::default() }
+    }
+
+    /// The same client for calls that belong to a trace: they go on from this span.
+    #[must_use]
+    pub fn within(&self, trace: Option<TraceContext>) -> Self {
+        Self { within: Within(trace), ..self.clone() }
     }
 
     /// Where the coordinator is.
@@ -58,16 +92,17 @@ impl Client {
         &self.address
     }
 
-    fn catalog(&self) -> CatalogServiceClient<Channel> {
-        CatalogServiceClient::new(self.channel.clone()).max_decoding_message_size(64 * 1024 * 1024)
+    fn catalog(&self) -> CatalogServiceClient<Traced> {
+        CatalogServiceClient::with_interceptor(self.channel.clone(), self.within.clone())
+            .max_decoding_message_size(64 * 1024 * 1024)
     }
 
-    pub(crate) fn invocations(&self) -> InvocationServiceClient<Channel> {
-        InvocationServiceClient::new(self.channel.clone())
+    pub(crate) fn invocations(&self) -> InvocationServiceClient<Traced> {
+        InvocationServiceClient::with_interceptor(self.channel.clone(), self.within.clone())
     }
 
-    fn nodes(&self) -> NodeServiceClient<Channel> {
-        NodeServiceClient::new(self.channel.clone())
+    fn nodes(&self) -> NodeServiceClient<Traced> {
+        NodeServiceClient::with_interceptor(self.channel.clone(), self.within.clone())
     }
 
     pub(crate) fn failed(&self, status: &tonic::Status) -> Error {

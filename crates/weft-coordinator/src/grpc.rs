@@ -5,6 +5,7 @@ pub(crate) mod invocation;
 pub(crate) mod link;
 pub(crate) mod node;
 mod page;
+pub(crate) mod traced;
 
 use tonic::Status;
 use weft_core::{ids::SkillKey, refusal::Refusal};

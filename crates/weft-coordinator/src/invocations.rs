@@ -9,8 +9,9 @@
 mod live;
 mod lost;
 mod report;
+mod spans;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
 use jiff::Timestamp;
@@ -28,13 +29,17 @@ use weft_core::{
     trace::TraceContext,
 };
 use weft_proto::{
-    convert::{authorisation_to_wire, duration_to_wire, timestamp_to_wire},
+    convert::{self, authorisation_to_wire, duration_to_wire, timestamp_to_wire},
     link::{self, connect_response::Message},
     v1,
 };
 use weft_store::{Created, Filter, Page, Store, StoreError};
+use weft_telemetry::Metrics;
 
-use self::live::{Attempt, Inner, Live};
+use self::{
+    live::{Attempt, Inner, Live},
+    spans::Spans,
+};
 use crate::{
     admission::{Admission, Plan, Route},
     catalog::Keeper,
@@ -48,6 +53,7 @@ pub(crate) struct Invocations {
     nodes: Arc<Nodes>,
     catalog: Arc<Keeper>,
     config: Config,
+    metrics: Metrics,
     /// What has not ended, and what ended as `UNKNOWN` and may still be resolved.
     live: DashMap<InvocationId, Arc<Live>>,
 }
@@ -65,8 +71,9 @@ impl Invocations {
         nodes: Arc<Nodes>,
         catalog: Arc<Keeper>,
         config: Config,
+        metrics: Metrics,
     ) -> Self {
-        Self { store, nodes, catalog, config, live: DashMap::new() }
+        Self { store, nodes, catalog, config, metrics, live: DashMap::new() }
     }
 
     pub(crate) fn admission(&self) -> Admission<'_> {
@@ -97,7 +104,11 @@ impl Invocations {
                 return self.attach(known, &request);
             }
         }
-        let (plan, attempt) = self.admit(&request)?;
+        let (plan, attempt) = self.admit(&request).inspect_err(|refusal| {
+            if let Refusal::PolicyDenied { class, .. } = refusal {
+                self.metrics.policy_denied(*class);
+            }
+        })?;
         let invocation = Invocation {
             id: InvocationId::generate(),
             class: plan.class,
@@ -111,8 +122,9 @@ impl Invocations {
             request,
         };
         let id = invocation.id;
-        let live = Arc::new(Live::new(invocation, plan, trace));
-        let (created, snapshot) = {
+        let active = self.metrics.invocation_active(&invocation.request.skill, invocation.class);
+        let live = Arc::new(Live::new(invocation, plan, trace, active));
+        let (created, snapshot, trace_id) = {
             let mut inner = live.inner();
             // Findable before it is recorded: whoever reads of it can cancel it, and a node that comes back settles it.
             self.live.insert(id, live.clone());
@@ -124,12 +136,15 @@ impl Invocations {
             if !matches!(created, Ok((Created::New, _))) {
                 self.live.remove(&id);
             }
-            (created, inner.invocation.clone())
+            (created, inner.invocation.clone(), inner.trace_id().map(str::to_owned))
         };
         match created.map_err(store_full)? {
             (Created::Existing(known), _) => self.attach(*known, &snapshot.request),
             (Created::New, recorded) => {
-                tracing::debug!(weft.invocation.id = %id, weft.skill = %snapshot.request.skill, "invocation admitted");
+                tracing::debug!(
+                    weft.invocation.id = %id, weft.skill = %snapshot.request.skill,
+                    trace_id, "invocation admitted"
+                );
                 let attempt = snapshot.attempts;
                 self.send_all(vec![Prepared { live, attempt, recorded }]).await;
                 Ok(snapshot)
@@ -260,10 +275,7 @@ impl Invocations {
             budget: Some(duration_to_wire(budget)),
             queue_wait: Some(duration_to_wire(wait)),
             expire_time: Some(timestamp_to_wire(Timestamp::now() + wait)),
-            trace: inner.trace.as_ref().map(|trace| link::TraceContext {
-                traceparent: trace.traceparent().to_owned(),
-                tracestate: trace.tracestate().to_owned(),
-            }),
+            trace: attempt.spans.as_ref().and_then(Spans::context).map(convert::trace_to_wire),
         })
     }
 
@@ -299,13 +311,23 @@ impl Invocations {
         last.digest = last.digest.or(inner.invocation.digest);
         last.node = last.node.or_else(|| inner.invocation.node.clone());
         inner.invocation.finished = Some(Timestamp::now());
+        if let Some(spans) = inner.attempt.as_mut().and_then(|attempt| attempt.spans.take()) {
+            spans.end(&last);
+        }
+        if inner.active.take().is_some() {
+            let Invocation { class, request, .. } = &inner.invocation;
+            self.metrics.invocation_ended(&request.skill, *class, outcome, inner.age());
+        }
         inner.unknown_at = None;
         let id = inner.invocation.id;
         let message = last.message.clone();
         let recorded = self.record(inner, [EventKind::Finished(Box::new(last))]);
         // An attempt that may still tell its end is kept, so that the truth can come late.
         if outcome == Outcome::Unknown {
-            tracing::warn!(weft.invocation.id = %id, %message, "the outcome of an invocation is unknown");
+            tracing::warn!(
+                weft.invocation.id = %id, trace_id = inner.trace_id(), %message,
+                "the outcome of an invocation is unknown"
+            );
             inner.ended_at = Some(Instant::now());
             // Kept for a day: as little of it as will do.
             inner.invocation.request.args = bytes::Bytes::new();
@@ -313,7 +335,10 @@ impl Invocations {
                 attempt.place = None;
             }
         } else {
-            tracing::debug!(weft.invocation.id = %id, weft.outcome = %outcome, "invocation finished");
+            tracing::debug!(
+                weft.invocation.id = %id, trace_id = inner.trace_id(), weft.outcome = %outcome,
+                "invocation finished"
+            );
             inner.attempt = None;
             self.live.remove(&id);
         }
@@ -413,7 +438,7 @@ fn store_full(error: StoreError) -> Refusal {
             what:
                 "the event log is full of invocations that run, and of requests that are remembered for a day"
                     .into(),
-            retry_after: std::time::Duration::from_secs(60),
+            retry_after: Duration::from_secs(60),
         },
         StoreError::NotFound | StoreError::Forgotten => internal(error),
     }
@@ -426,6 +451,7 @@ impl Inner {
     /// Gives the invocation to a node: the next attempt. Nothing of the one before carries over.
     fn give(&mut self, attempt: Attempt) -> EventKind {
         let number = self.invocation.attempts + 1;
+        let before = self.attempt.take().and_then(|attempt| attempt.spans);
         self.step(Trigger::Dispatch { attempt: number });
         self.invocation.attempts = number;
         self.invocation.node = Some(attempt.node.clone());
@@ -434,7 +460,9 @@ impl Inner {
         self.result_dropped = false;
         let event =
             EventKind::Dispatched { node: attempt.node.clone(), attempt: number, digest: attempt.digest };
-        self.attempt = Some(attempt);
+        let before = before.and_then(|spans| spans.give_up("the invocation moved on"));
+        let spans = Spans::start(self.trace.as_ref(), &self.invocation, before.as_ref());
+        self.attempt = Some(Attempt { spans: Some(spans), ..attempt });
         event
     }
 }

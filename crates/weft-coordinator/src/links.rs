@@ -14,8 +14,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tonic::Streaming;
 use weft_core::{
     advert::Advert,
+    credit::{AttemptKey, Cost, Credit},
     event::NodeNews,
-    ids::{Digest, InvocationId, JournalId, NodeId},
+    ids::{Digest, JournalId, NodeId},
     node::Node,
     refusal::Refusal,
 };
@@ -24,7 +25,9 @@ use weft_proto::{
     LINK_VERSIONS,
     convert::{self, Malformed},
     link::{self, connect_request, connect_response::Message},
+    parts::Assembly,
 };
+use weft_telemetry::Metrics;
 
 use crate::{
     catalog::Keeper,
@@ -53,6 +56,7 @@ pub(crate) struct Links {
     pub(crate) invocations: Arc<Invocations>,
     pub(crate) config: Config,
     pub(crate) drain: Drain,
+    pub(crate) metrics: Metrics,
 }
 
 /// A session that a hello opened.
@@ -65,6 +69,10 @@ pub(crate) struct Session {
     /// What the hello named; settled when the session is served.
     in_hand: InHand,
     incoming: Streaming<link::ConnectRequest>,
+    /// Of news that come in pieces, what is here.
+    assembly: Assembly,
+    /// What the node told and is not recorded.
+    credit: Credit,
 }
 
 /// Why a link ended.
@@ -85,7 +93,15 @@ enum End {
 }
 
 /// News whose records are under way, in the order in which they came.
-type Recording = FuturesOrdered<BoxFuture<'static, Option<((InvocationId, u32), u64)>>>;
+type Recording = FuturesOrdered<BoxFuture<'static, Option<Done>>>;
+
+/// One piece of news is recorded, or need not be.
+struct Done {
+    key: AttemptKey,
+    /// Everything up to this node sequence is.
+    sequence: u64,
+    cost: Cost,
+}
 
 impl Links {
     /// Reads a hello and opens a session.
@@ -116,13 +132,25 @@ impl Links {
         });
         let epoch = opened.epoch;
         tracing::info!(weft.node.id = %id, node = %name, epoch, in_hand = in_hand.len(), "node connected");
-        Ok((Session { links: self.clone(), id, name, epoch, journal, in_hand, incoming }, opened))
+        let session = Session {
+            links: self.clone(),
+            id,
+            name,
+            epoch,
+            journal,
+            in_hand,
+            incoming,
+            assembly: Assembly::default(),
+            credit: Credit::default(),
+        };
+        Ok((session, opened))
     }
 }
 
 impl Session {
     /// Serves the link to its end.
     pub(crate) async fn serve(mut self) {
+        let _connected = self.links.metrics.node_connected();
         let in_hand = std::mem::take(&mut self.in_hand);
         self.links.invocations.node_connected(&self.id, &self.journal, self.epoch, in_hand).await;
         let end = self.read_all().await;
@@ -207,7 +235,11 @@ impl Session {
     }
 
     /// Takes one message.
-    async fn take(&self, message: link::ConnectRequest, recording: &mut Recording) -> Result<(), Malformed> {
+    async fn take(
+        &mut self,
+        message: link::ConnectRequest,
+        recording: &mut Recording,
+    ) -> Result<(), Malformed> {
         match message.message {
             Some(connect_request::Message::Hello(_)) => {
                 return Err(Malformed::new("hello", "a link has one hello"));
@@ -224,6 +256,11 @@ impl Session {
                 }
             }
             Some(connect_request::Message::Events(events)) => self.report(events, recording).await?,
+            Some(connect_request::Message::Part(part)) => {
+                if let Some(events) = self.assembly.push(part)? {
+                    self.report(events, recording).await?;
+                }
+            }
             Some(connect_request::Message::Draining(draining)) => {
                 tracing::info!(weft.node.id = %self.id, node = %self.name, reason = %draining.reason, "node draining");
                 self.links.nodes.set_draining(&self.id, self.epoch);
@@ -252,7 +289,7 @@ impl Session {
         }
     }
 
-    async fn report(&self, events: link::NodeEvents, recording: &mut Recording) -> Result<(), Malformed> {
+    async fn report(&mut self, events: link::NodeEvents, recording: &mut Recording) -> Result<(), Malformed> {
         if events.events.len() > MAX_EVENTS {
             return Err(Malformed::new("events", format_args!("more than {MAX_EVENTS} in one message")));
         }
@@ -260,9 +297,14 @@ impl Session {
             let invocation = convert::parse("invocation_id", &event.invocation_id)?;
             let (attempt, sequence) = (event.attempt, event.node_sequence);
             let news = convert::news_from_wire(event.event)?;
+            let (key, cost) = ((invocation, attempt), Cost::of(news.as_ref()));
+            if !self.credit.is_sound(key, cost) {
+                return Err(Malformed::new("events", "more than the credit allows is not recorded yet"));
+            }
+            self.credit.take(key, cost);
             let news = NodeNews { invocation, attempt, sequence, news };
             let taken = self.links.invocations.report(&self.id, news).await;
-            let done = ((invocation, attempt), taken.acknowledged);
+            let done = Done { key, sequence: taken.acknowledged, cost };
             recording.push_back(match taken.recorded {
                 None => Box::pin(ready(Some(done))),
                 // What cannot be recorded is not acknowledged: the node keeps it.
@@ -274,11 +316,12 @@ impl Session {
 
     /// Acknowledges what is recorded: this, and all that follows and is ready as well, in one message. `false` when
     /// something could not be recorded.
-    fn acknowledge(&self, first: Option<((InvocationId, u32), u64)>, recording: &mut Recording) -> bool {
-        let mut done: BTreeMap<(InvocationId, u32), u64> = BTreeMap::new();
+    fn acknowledge(&mut self, first: Option<Done>, recording: &mut Recording) -> bool {
+        let mut done: BTreeMap<AttemptKey, u64> = BTreeMap::new();
         let mut next = Some(Some(first));
         while let Some(Some(recorded)) = next {
-            let Some((key, sequence)) = recorded else { return false };
+            let Some(Done { key, sequence, cost }) = recorded else { return false };
+            self.credit.give_back(key, cost);
             // The last of an attempt speaks for all before it.
             done.insert(key, sequence);
             next = recording.next().now_or_never();

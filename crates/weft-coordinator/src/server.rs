@@ -17,11 +17,12 @@ use weft_proto::{
     },
 };
 use weft_store::{Memory, Store};
+use weft_telemetry::Metrics;
 
 use crate::{
     catalog::Keeper,
     config::Config,
-    grpc::{catalog::Catalog, invocation::Invoker, link::Link, node},
+    grpc::{catalog::Catalog, invocation::Invoker, link::Link, node, traced::Traced},
     invocations::Invocations,
     links::Links,
     nodes::Nodes,
@@ -60,15 +61,18 @@ pub struct Coordinator {
     nodes: Arc<Nodes>,
     catalog: Arc<Keeper>,
     invocations: Arc<Invocations>,
+    metrics: Metrics,
 }
 
 impl Coordinator {
     /// Makes a coordinator. Nothing runs yet.
     pub fn build(config: Config) -> Self {
         let store: Arc<dyn Store> = Arc::new(Memory::new(config.log_capacity));
+        let metrics = Metrics::of("weft-coordinator");
         let (nodes, catalog) = (Arc::new(Nodes::new()), Arc::new(Keeper::default()));
-        let invocations = Arc::new(Invocations::new(store, nodes.clone(), catalog.clone(), config.clone()));
-        Self { config, nodes, catalog, invocations }
+        let invocations =
+            Invocations::new(store, nodes.clone(), catalog.clone(), config.clone(), metrics.clone());
+        Self { config, nodes, catalog, invocations: Arc::new(invocations), metrics }
     }
 
     /// Serves until the drain has ended.
@@ -87,7 +91,7 @@ impl Coordinator {
             );
         }
         let tasks = TaskGroup::new();
-        let keeper = self.catalog.clone();
+        let (keeper, merged, metrics) = (self.catalog.clone(), self.catalog.clone(), self.metrics.clone());
         let swept = sweep(
             self.nodes.clone(),
             self.catalog.clone(),
@@ -95,7 +99,7 @@ impl Coordinator {
             self.config.timings.clone(),
         );
         for task in [
-            Box::pin(async move { keeper.keep_merged(|| ()).await })
+            Box::pin(async move { keeper.keep_merged(|| count(&merged, &metrics)).await })
                 as futures::future::BoxFuture<'static, ()>,
             Box::pin(swept),
         ] {
@@ -131,6 +135,7 @@ impl Coordinator {
             invocations: self.invocations.clone(),
             config: self.config.clone(),
             drain: drain.clone(),
+            metrics: self.metrics.clone(),
         };
         let catalog = Catalog {
             catalog: self.catalog.clone(),
@@ -150,6 +155,7 @@ impl Coordinator {
             .max_concurrent_streams(4096)
             .http2_keepalive_interval(Some(Duration::from_secs(30)))
             .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+            .layer(Traced)
             .add_service(health_service)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)
@@ -201,5 +207,15 @@ impl Coordinator {
         }
         self.nodes.say_goodbye();
         drain.stop();
+    }
+}
+
+/// Counts the skills of the catalog for the figures.
+fn count(keeper: &Keeper, metrics: &Metrics) {
+    let merged = keeper.current();
+    let all = merged.skills.len();
+    let eligible = merged.skills.values().filter(|skill| skill.shown().eligible().next().is_some()).count();
+    for (state, count) in [("eligible", eligible), ("ineligible", all - eligible)] {
+        metrics.catalog_skills(state, count as u64);
     }
 }

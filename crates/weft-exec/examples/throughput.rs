@@ -5,13 +5,11 @@
 //! `HEAP_MIB=1024` before it measures from a process that has touched that much memory: a fork would copy its page tables.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement for people to look at")]
 
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use weft_exec::{Command, Config, ContainmentChoice, Executor, Exit, Observer, Spawner};
+use weft_exec::{Command, Config, ContainmentChoice, Executor, Exit, Observer, Spawner, run_with_std};
 
 const INPUT: &[u8] = b"{\"message\":\"hello\"}";
 
@@ -101,17 +99,8 @@ fn cpu_seconds() -> f64 {
 }
 
 fn with_std(program: &Path) {
-    let mut child = std::process::Command::new(program)
-        .env_clear()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let _ = child.stdin.take().unwrap().write_all(INPUT);
-    child.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
-    child.stderr.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
-    assert!(child.wait().unwrap().success());
+    let output = run_with_std(program, Path::new("/"), INPUT).unwrap();
+    assert_eq!(output.exit, Some(Exit::Code(0)));
 }
 
 fn bare(spawner: &mut Spawner, program: &Path) {

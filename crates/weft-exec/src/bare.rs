@@ -1,16 +1,18 @@
 //! The bare cost of a child, for measuring what the rest adds: start, write stdin, read stdout, reap.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use rustix::io::write;
+use weft_core::outcome::Exit;
 
 use crate::linux::clone::{self, Call, Failure, Image, Placement, Recipe, Stack, Step};
 use crate::linux::reap;
 use crate::pipes::Pipes;
-use crate::report::Exit;
 use crate::start_error::StartError;
 
 /// Starts children by the same mechanism as an executor, with no limit, no containment and no observer. For
@@ -76,4 +78,26 @@ impl Spawner {
         let _ = File::from(pipes.stdout).read_to_end(&mut stdout);
         Ok(BareOutput { stdout, exit: reap(&child.pidfd) })
     }
+}
+
+/// Does what [`Spawner::run`] does by the means of the standard library, for comparison.
+///
+/// # Errors
+///
+/// When it cannot be started.
+pub fn run_with_std(program: &Path, directory: &Path, stdin: &[u8]) -> io::Result<BareOutput> {
+    let mut child = Command::new(program)
+        .current_dir(directory)
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    // A child that does not want its input is no failure.
+    let _ = child.stdin.take().map(|mut pipe| pipe.write_all(stdin));
+    let mut stdout = Vec::new();
+    let _ = child.stdout.take().map(|mut pipe| pipe.read_to_end(&mut stdout));
+    let status = child.wait()?;
+    let exit = status.code().map(Exit::Code).or_else(|| status.signal().map(Exit::Signal));
+    Ok(BareOutput { stdout, exit })
 }

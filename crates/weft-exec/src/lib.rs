@@ -37,12 +37,13 @@ mod report;
 mod slot;
 mod start_error;
 
-pub use bare::{BareOutput, Spawner};
+pub use bare::{BareOutput, Spawner, run_with_std};
 pub use command::{Command, Observer, StopReason};
 pub use config::{BuildError, Config, ContainmentChoice};
 pub use executor::{Executor, NoFreeSlot, Reaped, Running, Stopper};
 pub use linux::cgroup::NoCgroup;
 pub use linux::tag::{InvalidMark, Mark, Swept};
 pub use probe::{Containment, Probe};
-pub use report::{Ending, Exit, Report};
+pub use report::{Ending, Report};
 pub use start_error::StartError;
+pub use weft_core::outcome::Exit;

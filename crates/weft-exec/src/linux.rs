@@ -10,8 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
-
-use crate::report::Exit;
+use weft_core::outcome::Exit;
 
 /// Waits for the child behind the pidfd and takes it out of the process table. `None` when somebody else in
 /// this process reaped it first (a `waitpid(-1)`, which nothing in a process with an executor may call).

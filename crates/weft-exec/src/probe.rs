@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, set_child_subreaper};
+use weft_core::outcome::Exit;
 
 use crate::config::{BuildError, ContainmentChoice};
 use crate::linux::cgroup::{Group, NoCgroup, Pool};
@@ -13,7 +14,6 @@ use crate::linux::clone::{self, Call, Failure, Placement, Recipe, Stack};
 use crate::linux::proc::Orphans;
 use crate::linux::reap;
 use crate::linux::tag::Lease;
-use crate::report::Exit;
 
 /// What holds the process trees of an executor together.
 #[derive(Debug, Clone, PartialEq, Eq)]

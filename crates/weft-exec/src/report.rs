@@ -1,9 +1,9 @@
 //! How an invocation ended.
 
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use weft_core::outcome::Exit;
 
 use crate::command::StopReason;
 use crate::start_error::StartError;
@@ -35,24 +35,6 @@ pub struct Report {
     pub leftovers_killed: u32,
     /// The last 64 KiB of stderr, whether passed on or not.
     pub stderr_tail: Bytes,
-}
-
-/// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Exit {
-    /// It exited with this code.
-    Code(i32),
-    /// This signal killed it.
-    Signal(i32),
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Exit::Code(code) => write!(f, "exit {code}"),
-            Exit::Signal(signal) => write!(f, "signal {signal}"),
-        }
-    }
 }
 
 /// What ended an invocation. All but the last are said only when no process of it is left.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::*;
-use weft_exec::{BareOutput, Config, Ending, Exit, Spawner, StopReason};
+use weft_exec::{BareOutput, Config, Ending, Exit, Spawner, StopReason, run_with_std};
 
 #[test]
 fn empty_environment_is_literally_empty() {
@@ -239,7 +239,9 @@ fn bare_start_gives_output_and_exit() {
     for _ in 0..10 {
         let output = spawner.run("/bin/cat".as_ref(), "/".as_ref(), b"text").unwrap();
         assert_eq!(output, BareOutput { stdout: b"text".to_vec(), exit: Some(Exit::Code(0)) });
+        assert_eq!(run_with_std("/bin/cat".as_ref(), "/".as_ref(), b"text").unwrap(), output);
     }
     assert!(spawner.run("/bin/absent".as_ref(), "/".as_ref(), b"").is_err());
-    assert_eq!(children(), []);
+    assert!(run_with_std("/bin/absent".as_ref(), "/".as_ref(), b"").is_err());
+    none_left(&children());
 }

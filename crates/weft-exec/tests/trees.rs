@@ -27,8 +27,8 @@ fn timeout_ends_every_descendant() {
         eventually("the tree is up", || processes("sleep 98765.").len() >= 4 && ear.hears("started"));
         let report = block_on(running.wait());
         assert_eq!(report.ending, Ending::TimedOut);
-        assert_eq!(processes("sleep 98765."), []);
-        assert_eq!(children(), []);
+        none_left(&processes("sleep 98765."));
+        none_left(&children());
     });
 }
 
@@ -45,8 +45,8 @@ fn descendants_that_ignore_sigterm_are_killed_after_the_grace() {
         let report = block_on(running.wait());
         assert_eq!((report.ending, report.exit), (CANCELLED, Some(Exit::Signal(9))));
         assert!(begun.elapsed() >= Duration::from_millis(300));
-        assert_eq!(processes("98764."), []);
-        assert_eq!(children(), []);
+        none_left(&processes("98764."));
+        none_left(&children());
     });
 }
 
@@ -62,8 +62,8 @@ fn background_child_that_holds_the_pipes_does_not_hold_the_result() {
         assert_eq!(report.leftovers_killed, 1);
         assert!(begun.elapsed() >= Duration::from_secs(2), "the drain is for its stderr");
         assert!(report.duration < Duration::from_secs(2), "{:?}", report.duration);
-        assert_eq!(processes("sleep 4512.125"), []);
-        assert_eq!(children(), []);
+        none_left(&processes("sleep 4512.125"));
+        none_left(&children());
     });
 }
 
@@ -76,7 +76,7 @@ fn background_child_without_the_pipes_is_not_waited_for() {
         let report = run(executor, leaving.clone());
         assert_eq!((text(&report.stdout).as_str(), report.leftovers_killed), ("ok\n", 2));
         assert!(begun.elapsed() < PATIENCE / 2);
-        assert_eq!(processes("sleep 4513.125"), []);
+        none_left(&processes("sleep 4513.125"));
     });
 }
 
@@ -91,7 +91,7 @@ fn output_of_leftovers_is_heard_on_stderr_and_never_in_the_result() {
         let (report, stderr) = run_heard(executor, late.clone());
         assert_eq!(text(&report.stdout), "result");
         assert_eq!(text(&stderr), "late\n", "{report:?}");
-        assert_eq!(processes("sleep 4514.125"), []);
+        none_left(&processes("sleep 4514.125"));
     });
 }
 
@@ -176,7 +176,7 @@ fn output_too_large_downstream_kills_without_grace() {
             (Ending::Stopped(StopReason::OutputTooLarge), Some(Exit::Signal(9)))
         );
         assert!(begun.elapsed() < Duration::from_secs(4));
-        assert_eq!(processes("sleep 98762.1"), []);
+        none_left(&processes("sleep 98762.1"));
     });
 }
 
@@ -198,7 +198,7 @@ fn dropping_the_handle_ends_the_invocation_and_frees_the_slot() {
             }
             running.is_some()
         });
-        assert_eq!(processes("sleep 98761.1"), []);
+        none_left(&processes("sleep 98761.1"));
         assert_eq!(block_on(running.unwrap().wait()).exit, Some(Exit::Code(0)));
     });
 }
@@ -214,7 +214,7 @@ fn slot_is_reusable_as_soon_as_the_report_is_out() {
             assert_eq!(run(executor, timing_out.clone()).ending, Ending::TimedOut);
             assert_eq!(text(&run(executor, quick.clone()).stdout), "ok\n");
         }
-        assert_eq!(processes("sleep 98760."), []);
+        none_left(&processes("sleep 98760."));
     });
 }
 
@@ -231,7 +231,7 @@ fn close_kills_what_runs_and_refuses_more() {
         };
         executor.close();
         assert_eq!(block_on(running.wait()).ending, Ending::Stopped(StopReason::Closed));
-        assert_eq!(processes("sleep 98759."), []);
+        none_left(&processes("sleep 98759."));
         assert!(group.is_none_or(|group| !group.exists()));
         assert!(executor.try_start(skills.sh("echo"), Box::new(Ear::default())).unwrap_err().closed);
         executor.close();
@@ -254,8 +254,8 @@ fn three_hundred_starts_leave_nothing_behind() {
             assert_eq!(text(&two.stdout), "x\n", "{two:?}");
         }
         assert_eq!(open_descriptors(), before);
-        assert_eq!(children(), []);
-        assert_eq!(processes("sleep 98758.1"), []);
+        none_left(&children());
+        none_left(&processes("sleep 98758.1"));
         if let Containment::Cgroup { path } = executor.containment() {
             assert_eq!(subdirectories(path).len(), executor.slots());
         }
@@ -325,7 +325,7 @@ fn mark_finds_what_was_left_running() {
         let swept = mark.sweep(PATIENCE).unwrap();
         assert!(swept.killed >= 3 && swept.left.is_empty(), "{swept:?}");
         assert_eq!(block_on(running.wait()).exit, Some(Exit::Signal(9)));
-        assert_eq!(processes("sleep 98754."), []);
+        none_left(&processes("sleep 98754."));
     });
 }
 
@@ -363,7 +363,7 @@ fn unkillable_tree_is_reported_and_its_slot_quarantined() {
             }
         });
         assert_eq!(executor.usable_slots(), 1);
-        assert_eq!(children(), []);
+        none_left(&children());
     });
     fs::remove_dir(&freezer).unwrap();
 }
@@ -383,8 +383,8 @@ fn process_that_leaves_its_cgroup_is_found_by_its_tag() {
         );
         let report = run(executor, skills.sh(&escape));
         assert_eq!((text(&report.stdout).as_str(), report.leftovers_killed), ("out\n", 1));
-        assert_eq!(processes("sleep 98752.1"), []);
-        assert_eq!(children(), []);
+        none_left(&processes("sleep 98752.1"));
+        none_left(&children());
     });
 }
 
@@ -411,7 +411,7 @@ fn skill_that_spoils_its_cgroup_spoils_it_for_nobody_else() {
             let report = run(executor, skills.sh("echo ok"));
             assert_eq!(text(&report.stdout), "ok\n", "{report:?}");
         }
-        assert_eq!(processes("sleep 98751.1"), []);
+        none_left(&processes("sleep 98751.1"));
     });
 }
 
@@ -434,7 +434,7 @@ fn descendant_that_takes_its_tag_off_is_found_by_parent_and_group() {
         eventually("it runs", || ear.hears("up") && processes("sleep 98750.").len() == 2);
         running.stop(StopReason::Cancelled);
         assert_eq!(block_on(running.wait()).ending, CANCELLED);
-        assert_eq!(processes("sleep 98750."), []);
-        assert_eq!(children(), []);
+        none_left(&processes("sleep 98750."));
+        none_left(&children());
     });
 }

@@ -6,24 +6,31 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::time::Instant;
 use weft_core::{
+    credit::{Cost, Credit},
     event::{EventKind, News},
-    ids::{AgentId, Digest, InvocationId, SkillKey},
+    ids::{AgentId, Digest, SkillKey},
     limits,
+    outcome::{Outcome, ResultBody},
     skill::Class,
     trace::TraceContext,
 };
 use weft_exec::Stopper;
 use weft_proto::{convert::timestamp_to_wire, link};
 use weft_skills::Copy;
+use weft_telemetry::metrics::Active;
 
-/// Names an attempt.
-pub(crate) type Key = (InvocationId, u32);
+use crate::{
+    spans::Spans,
+    spool::{Extent, Filling, Spool},
+};
 
-/// Bytes of stderr that are kept in memory for one attempt until they are acknowledged. Beyond them the oldest that
-/// has not been sent is dropped, and a gap says so. State changes and results are never dropped.
-const KEPT_STDERR: u64 = 4 * 1024 * 1024;
-/// What a piece of news costs beyond its payload.
-const NEWS_COST: u64 = 128;
+pub(crate) use weft_core::credit::AttemptKey as Key;
+
+/// Bytes of stderr that one attempt keeps in memory until they are acknowledged: what may be under way, and as much
+/// again that waits. The rest waits in the spool.
+const KEPT_STDERR: u64 = 2 * limits::INVOCATION_CREDIT;
+/// Most bytes of stderr in one piece of news, so that it fits a frame.
+const PIECE: u64 = limits::FRAME_BYTES as u64 - 1024;
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -38,6 +45,7 @@ pub(crate) struct Order {
     pub(crate) budget: std::time::Duration,
     /// After this moment it is never started.
     pub(crate) start_by: Instant,
+    /// What the process goes on from.
     pub(crate) trace: Option<TraceContext>,
 }
 
@@ -69,6 +77,12 @@ pub(crate) struct Attempt {
     /// The files that are to be started, as they were when it was accepted.
     pub(crate) copy: Option<Arc<Copy>>,
     pub(crate) phase: Phase,
+    /// When it came.
+    pub(crate) came: Instant,
+    /// Until it has ended.
+    pub(crate) spans: Option<Spans>,
+    /// Counts it as active until it has ended.
+    pub(crate) active: Option<Active>,
     /// It stands in the line of attempts that have something to send.
     pub(crate) in_line: bool,
     /// Bytes of stderr that were dropped here.
@@ -79,38 +93,72 @@ pub(crate) struct Attempt {
     acknowledged: u64,
     /// Items at the front of `news` that were sent in this session.
     sent: usize,
-    sent_bytes: u64,
-    /// Bytes of stderr in `news`.
+    /// What the stderr in `news` costs in memory.
     kept_stderr: u64,
+    /// The block of the spool that the next stderr goes to.
+    pub(crate) filling: Option<Filling>,
+}
+
+/// Where bytes of stderr are to be kept.
+pub(crate) enum Place {
+    Memory,
+    /// In the spool, where they are to be written before they are told.
+    Spool(Extent),
+    /// There is no room at all.
+    Nowhere,
+}
+
+/// A payload of news that is told now.
+pub(crate) enum Payload {
+    Memory(Bytes),
+    Spool(Extent),
+}
+
+/// A piece of news on its way out.
+pub(crate) struct Outgoing {
+    /// Without its payload when that is in the spool.
+    pub(crate) event: link::NodeEvent,
+    pub(crate) spooled: Option<Extent>,
+    pub(crate) cost: Cost,
 }
 
 struct Item {
     sequence: u64,
     time: Timestamp,
+    /// With an empty payload when that is in the spool.
     news: News,
-    cost: u64,
+    spooled: Option<Extent>,
 }
 
 impl Item {
-    fn new(sequence: u64, news: News) -> Self {
-        let payload = match &news {
-            News::Accepted { .. } => 0,
-            News::Event(kind) => kind.payload() as u64,
-        };
-        Self { sequence, time: Timestamp::now(), news, cost: NEWS_COST + payload }
+    fn cost(&self) -> Cost {
+        Cost::of(Some(&self.news)).with_payload(self.spooled.as_ref().map_or(0, Extent::len))
     }
 
-    /// What it costs to keep as stderr: many small pieces cost more than their bytes.
+    /// What its stderr costs in memory: many small pieces cost more than their bytes.
     fn kept(&self) -> u64 {
-        if self.stderr() > 0 { self.cost } else { 0 }
+        if self.spooled.is_none() && self.stderr() > 0 { self.cost().bytes() } else { 0 }
     }
 
     /// Bytes of stderr that it carries.
     fn stderr(&self) -> u64 {
         match &self.news {
-            News::Event(EventKind::Stderr { bytes, .. }) => bytes.len() as u64,
+            News::Event(EventKind::Stderr { bytes, .. }) => {
+                bytes.len() as u64 + self.spooled.as_ref().map_or(0, Extent::len)
+            }
             News::Accepted { .. } | News::Event(_) => 0,
         }
+    }
+
+    fn is_chunk(&self) -> bool {
+        matches!(self.news, News::Event(EventKind::OutputChunk { .. }))
+    }
+
+    /// Puts a gap in its place.
+    fn become_gap(&mut self, bytes: u64) {
+        let (node_from, node_to) = (self.sequence, self.sequence);
+        self.news = News::Event(EventKind::Gap { node_from, node_to, bytes });
+        self.spooled = None;
     }
 }
 
@@ -120,6 +168,9 @@ impl Attempt {
             order,
             copy,
             phase: Phase::Waiting,
+            came: Instant::now(),
+            spans: None,
+            active: None,
             in_line: false,
             dropped: 0,
             stderr_offset: 0,
@@ -127,25 +178,75 @@ impl Attempt {
             next_sequence: 1,
             acknowledged: 0,
             sent: 0,
-            sent_bytes: 0,
             kept_stderr: 0,
+            filling: None,
         }
     }
 
     /// Adds a piece of news.
     pub(crate) fn tell(&mut self, news: News) {
-        let item = Item::new(self.next_sequence, news);
+        self.push(news, None);
+    }
+
+    fn push(&mut self, news: News, spooled: Option<Extent>) {
+        let item = Item { sequence: self.next_sequence, time: Timestamp::now(), news, spooled };
         self.next_sequence += 1;
         self.kept_stderr += item.kept();
         self.news.push_back(item);
-        while self.kept_stderr > KEPT_STDERR && self.drop_oldest_stderr() {}
     }
 
-    /// Adds bytes of stderr.
-    pub(crate) fn tell_stderr(&mut self, bytes: Bytes) {
+    /// Adds a chunk of a large result.
+    pub(crate) fn tell_chunk(&mut self, offset: u64, chunk: Payload) {
+        let (bytes, spooled) = match chunk {
+            Payload::Memory(bytes) => (bytes, None),
+            Payload::Spool(extent) => (Bytes::new(), Some(extent)),
+        };
+        self.push(News::Event(EventKind::OutputChunk { offset, bytes }), spooled);
+    }
+
+    /// Finds room for bytes of stderr, dropping the oldest that have not been sent when there is none.
+    pub(crate) fn place(&mut self, len: usize, spool: &Spool) -> Place {
+        let cost = Cost::of(None).with_payload(len as u64).bytes();
+        loop {
+            if self.kept_stderr + cost <= KEPT_STDERR {
+                return Place::Memory;
+            }
+            if let Some(extent) = self.filling.as_mut().and_then(|filling| filling.reserve(len)) {
+                return Place::Spool(extent);
+            }
+            // Its block is full: it is let go before another is asked for, which it may be.
+            self.filling = None;
+            self.filling = spool.block();
+            if self.filling.is_none() && !self.drop_oldest_stderr() {
+                return Place::Nowhere;
+            }
+        }
+    }
+
+    /// Adds bytes of stderr at the place that was found for them.
+    pub(crate) fn tell_stderr(&mut self, stderr: Payload) {
+        let (bytes, spooled, len) = match stderr {
+            Payload::Memory(bytes) => {
+                let len = bytes.len() as u64;
+                (bytes, None, len)
+            }
+            Payload::Spool(extent) => {
+                let len = extent.len();
+                (Bytes::new(), Some(extent), len)
+            }
+        };
         let offset = self.stderr_offset;
-        self.stderr_offset += bytes.len() as u64;
-        self.tell(News::Event(EventKind::Stderr { offset, bytes }));
+        self.stderr_offset += len;
+        // What waits in the spool grows by whole pieces, not by lines: each costs memory and a message.
+        if let Some(extent) = &spooled
+            && self.has_unsent()
+            && let Some(Item { news: News::Event(EventKind::Stderr { .. }), spooled: Some(last), .. }) =
+                self.news.back_mut()
+            && last.join(extent, PIECE)
+        {
+            return;
+        }
+        self.push(News::Event(EventKind::Stderr { offset, bytes }), spooled);
     }
 
     /// Says that bytes of stderr were dropped before they came here.
@@ -156,7 +257,7 @@ impl Attempt {
     }
 
     /// Turns the oldest stderr that has not been sent into a gap. `false` when there is none.
-    fn drop_oldest_stderr(&mut self) -> bool {
+    pub(crate) fn drop_oldest_stderr(&mut self) -> bool {
         let Some(at) = (self.sent..self.news.len()).find(|at| self.news[*at].stderr() > 0) else {
             return false;
         };
@@ -177,10 +278,32 @@ impl Attempt {
             *before = sequence;
             self.news.remove(at);
         } else {
-            let gap = EventKind::Gap { node_from: sequence, node_to: sequence, bytes };
-            self.news[at] = Item::new(sequence, News::Event(gap));
+            self.news[at].become_gap(bytes);
         }
         true
+    }
+
+    /// What the spool held under this sequence cannot be read: it is missing from now on, and told so. A result that
+    /// is not whole is none.
+    pub(crate) fn lose(&mut self, sequence: u64, why: &str) {
+        let Some(at) = self.news.iter().position(|item| item.sequence == sequence) else { return };
+        let bytes = self.news[at].stderr();
+        if !self.news[at].is_chunk() {
+            self.dropped += bytes;
+            self.kept_stderr -= self.news[at].kept();
+            self.news[at].become_gap(bytes);
+            return;
+        }
+        for item in self.news.iter_mut() {
+            if item.is_chunk() {
+                item.become_gap(0);
+            }
+            if let News::Event(EventKind::Finished(last)) = &mut item.news {
+                last.outcome = Outcome::Unknown;
+                last.message = format!("it ran, and its result was lost: {why}");
+                last.result = ResultBody::None;
+            }
+        }
     }
 
     /// Whether there is news that was not sent in this session.
@@ -189,16 +312,17 @@ impl Attempt {
     }
 
     /// Whether there is news to send, and credit for it.
-    pub(crate) fn can_send(&self, link_room: u64) -> bool {
-        self.news.get(self.sent).is_some_and(|item| {
-            let credit = limits::INVOCATION_CREDIT.saturating_sub(self.sent_bytes);
-            // One item always fits an empty window, however large it is.
-            (item.cost <= credit || self.sent_bytes == 0) && item.cost <= link_room
-        })
+    pub(crate) fn can_send(&self, credit: &Credit) -> bool {
+        self.next_cost().is_some_and(|cost| credit.allows(self.order.key, cost))
     }
 
-    /// The next piece of news to send, and what it costs.
-    pub(crate) fn send_next(&mut self) -> Option<(link::NodeEvent, u64)> {
+    /// What the next piece of news to send costs.
+    pub(crate) fn next_cost(&self) -> Option<Cost> {
+        self.news.get(self.sent).map(Item::cost)
+    }
+
+    /// The next piece of news to send.
+    pub(crate) fn send_next(&mut self) -> Option<Outgoing> {
         let item = self.news.get(self.sent)?;
         let event = link::NodeEvent {
             invocation_id: self.order.key.0.to_string(),
@@ -208,29 +332,24 @@ impl Attempt {
             event: Some((&item.news).into()),
         };
         self.sent += 1;
-        self.sent_bytes += item.cost;
-        Some((event, item.cost))
+        Some(Outgoing { event, spooled: item.spooled.clone(), cost: item.cost() })
     }
 
-    /// Everything up to a sequence is recorded. Returns the link's bytes that are free again.
-    pub(crate) fn acknowledge(&mut self, sequence: u64) -> u64 {
-        let mut freed = 0;
+    /// Everything up to a sequence is recorded: its credit comes back.
+    pub(crate) fn acknowledge(&mut self, sequence: u64, credit: &mut Credit) {
         while self.sent > 0 && self.news.front().is_some_and(|item| item.sequence <= sequence) {
             if let Some(item) = self.news.pop_front() {
                 self.acknowledged = item.sequence;
                 self.sent -= 1;
-                self.sent_bytes -= item.cost;
                 self.kept_stderr -= item.kept();
-                freed += item.cost;
+                credit.give_back(self.order.key, item.cost());
             }
         }
-        freed
     }
 
     /// A new session: everything that is not acknowledged is sent again.
     pub(crate) fn rewind(&mut self) {
         self.sent = 0;
-        self.sent_bytes = 0;
         self.in_line = false;
     }
 
@@ -259,6 +378,8 @@ impl Attempt {
 mod tests {
     use std::time::Duration;
 
+    use weft_core::{ids::InvocationId, outcome::Final};
+
     use super::*;
 
     fn attempt() -> Attempt {
@@ -277,8 +398,24 @@ mod tests {
         Attempt::new(Arc::new(order), None)
     }
 
-    fn drain(attempt: &mut Attempt) -> Vec<link::NodeEvent> {
-        std::iter::from_fn(|| attempt.send_next().map(|(event, _)| event)).collect()
+    fn spool() -> Spool {
+        Spool::open(tempfile::tempdir().unwrap().path()).unwrap()
+    }
+
+    /// Tells bytes of stderr as the listener of a child does.
+    fn hear(attempt: &mut Attempt, spool: &Spool, bytes: &Bytes) {
+        match attempt.place(bytes.len(), spool) {
+            Place::Memory => attempt.tell_stderr(Payload::Memory(bytes.clone())),
+            Place::Spool(extent) => {
+                extent.write(bytes).unwrap();
+                attempt.tell_stderr(Payload::Spool(extent));
+            }
+            Place::Nowhere => panic!("no room"),
+        }
+    }
+
+    fn drain(attempt: &mut Attempt) -> Vec<Outgoing> {
+        std::iter::from_fn(|| attempt.send_next()).collect()
     }
 
     #[test]
@@ -286,79 +423,102 @@ mod tests {
         let mut attempt = attempt();
         attempt.tell(News::Accepted { queued_before: 0 });
         for _ in 0..3 {
-            attempt.tell_stderr(Bytes::from_static(b"line\n"));
+            attempt.tell_stderr(Payload::Memory(Bytes::from_static(b"line\n")));
         }
         assert_eq!(drain(&mut attempt).len(), 4);
-        assert!(attempt.acknowledge(2) > 0);
+        attempt.acknowledge(2, &mut Credit::default());
         attempt.rewind();
-        let again: Vec<_> = drain(&mut attempt).iter().map(|event| event.node_sequence).collect();
+        let again: Vec<_> = drain(&mut attempt).iter().map(|out| out.event.node_sequence).collect();
         assert_eq!(again, [3, 4]);
-        attempt.acknowledge(4);
+        attempt.acknowledge(4, &mut Credit::default());
         assert!(attempt.is_told());
     }
 
     #[test]
-    fn a_flood_without_credit_becomes_one_gap_and_keeps_the_newest() {
-        let mut attempt = attempt();
+    fn what_no_coordinator_takes_goes_to_the_spool_whole_and_in_order() {
+        let (mut attempt, spool) = (attempt(), spool());
+        let line = |n: usize| Bytes::from(format!("line {n}\n"));
+        for n in 0..100_000 {
+            hear(&mut attempt, &spool, &line(n));
+        }
+        assert!(attempt.kept_stderr <= KEPT_STDERR, "{} bytes in memory", attempt.kept_stderr);
+        assert!(attempt.news.len() < 5000, "{} pieces of news", attempt.news.len());
+        let mut all = Vec::new();
+        for out in drain(&mut attempt) {
+            let Some(link::node_event::Event::Stderr(stderr)) = out.event.event else { panic!("not stderr") };
+            assert_eq!(stderr.offset, all.len() as u64);
+            all.extend_from_slice(&out.spooled.map_or(stderr.data, |extent| extent.read().unwrap()));
+        }
+        assert!(all == (0..100_000).flat_map(line).collect::<Vec<u8>>());
+        assert_eq!(attempt.dropped, 0);
+    }
+
+    #[test]
+    fn a_flood_beyond_the_spool_becomes_one_gap_and_keeps_the_newest() {
+        let (mut attempt, spool) = (attempt(), spool());
+        // What others use of the spool.
+        let mut others: Vec<_> = std::iter::from_fn(|| spool.block()).collect();
+        others.truncate(others.len() - 8);
         attempt.tell(News::Accepted { queued_before: 0 });
-        let chunk = Bytes::from(vec![b'x'; 64 * 1024]);
+        let chunk = Bytes::from(vec![b'x'; 60 * 1024]);
         for _ in 0..1000 {
-            attempt.tell_stderr(chunk.clone());
+            hear(&mut attempt, &spool, &chunk);
         }
         attempt.tell(News::Event(EventKind::Started { attempt: 1, pid: 1 }));
-        assert!(attempt.kept_stderr <= KEPT_STDERR);
         let sent = drain(&mut attempt);
-        let mut next = 1;
-        let mut gaps = 0;
-        let mut bytes = 0;
-        for event in &sent {
-            match &event.event {
+        let (mut next, mut gaps, mut bytes, mut kept) = (1, 0, 0, 0);
+        for out in &sent {
+            match &out.event.event {
                 Some(link::node_event::Event::Gap(gap)) => {
-                    assert_eq!(gap.node_from, next);
-                    assert_eq!(gap.node_to, event.node_sequence);
+                    assert_eq!((gap.node_from, gap.node_to), (next, out.event.node_sequence));
                     gaps += 1;
                     bytes += gap.bytes;
                 }
                 Some(link::node_event::Event::Stderr(stderr)) => {
-                    assert_eq!(stderr.offset, bytes);
-                    bytes += stderr.data.len() as u64;
-                    assert_eq!(event.node_sequence, next);
+                    assert_eq!((stderr.offset, out.event.node_sequence), (bytes, next));
+                    let len = out.spooled.as_ref().map_or(stderr.data.len() as u64, Extent::len);
+                    bytes += len;
+                    kept += len;
                 }
-                _ => assert_eq!(event.node_sequence, next),
+                _ => assert_eq!(out.event.node_sequence, next),
             }
-            next = event.node_sequence + 1;
+            next = out.event.node_sequence + 1;
         }
-        assert_eq!((gaps, bytes), (1, 1000 * 64 * 1024));
-        assert_eq!(attempt.dropped, 1000 * 64 * 1024 - (sent.len() as u64 - 3) * 64 * 1024);
+        assert_eq!((gaps, bytes), (1, 1000 * 60 * 1024));
+        assert_eq!(attempt.dropped, 1000 * 60 * 1024 - kept);
+        assert!(kept > 8 * 4 * 60 * 1024, "{kept} bytes were kept");
     }
 
     #[test]
     fn a_large_result_costs_no_stderr() {
-        let mut attempt = attempt();
+        let (mut attempt, spool) = (attempt(), spool());
         for _ in 0..32 {
-            attempt.tell_stderr(Bytes::from(vec![b'x'; 64 * 1024]));
+            hear(&mut attempt, &spool, &Bytes::from(vec![b'x'; 60 * 1024]));
         }
         for n in 0..64 {
-            let bytes = Bytes::from(vec![b'y'; 256 * 1024]);
-            attempt.tell(News::Event(EventKind::OutputChunk { offset: n * 256 * 1024, bytes }));
+            let chunk = Bytes::from(vec![b'y'; 256 * 1024]);
+            attempt.tell_chunk(n * 256 * 1024, Payload::Memory(chunk));
         }
         assert_eq!((attempt.dropped, drain(&mut attempt).len()), (0, 96));
     }
 
     #[test]
-    fn credit_bounds_what_is_under_way() {
-        let mut attempt = attempt();
-        for _ in 0..10 {
-            attempt.tell_stderr(Bytes::from(vec![b'x'; 60 * 1024]));
+    fn a_result_that_the_spool_lost_is_no_result() {
+        let (mut attempt, spool) = (attempt(), spool());
+        hear(&mut attempt, &spool, &Bytes::from_static(b"line\n"));
+        for n in 0..3 {
+            attempt.tell_chunk(n, Payload::Spool(spool.keep(b"{").unwrap()));
         }
-        let mut sent = 0;
-        while attempt.can_send(u64::MAX) {
-            attempt.send_next();
-            sent += 1;
-        }
-        assert_eq!(sent, 4);
-        attempt.acknowledge(1);
-        assert!(attempt.can_send(u64::MAX));
-        assert!(!attempt.can_send(100));
+        let mut last = Final::without_run(Outcome::Succeeded, "");
+        last.result = ResultBody::Chunked { size: 3, digest: Digest::of(b"{{{") };
+        attempt.tell(News::Event(EventKind::Finished(Box::new(last))));
+        attempt.lose(3, "disk on fire");
+        let sent = drain(&mut attempt);
+        assert!(sent.iter().all(|out| out.spooled.is_none()));
+        let Some(link::node_event::Event::Finished(last)) = &sent[4].event.event else {
+            panic!("not the end")
+        };
+        assert_eq!(last.outcome(), weft_proto::v1::Outcome::Unknown);
+        assert!(last.message.contains("disk on fire"), "{}", last.message);
     }
 }

@@ -28,11 +28,7 @@ pub(crate) fn conclude(
     output_schema: Option<&Schema>,
     budget: Duration,
 ) -> Conclusion {
-    let exit = report.exit.map(|exit| match exit {
-        weft_exec::Exit::Code(code) => Exit::Code(code),
-        weft_exec::Exit::Signal(signal) => Exit::Signal(signal),
-    });
-    let (outcome, message) = judge(&report, exit, definition, output_schema, budget);
+    let (outcome, message) = judge(&report, definition, output_schema, budget);
     let succeeded = outcome == Outcome::Succeeded;
     let (result, chunks) = if succeeded { split(&report.stdout) } else { (ResultBody::None, Vec::new()) };
     let stdout_tail = if succeeded {
@@ -47,7 +43,7 @@ pub(crate) fn conclude(
             Ending::KillUnconfirmed { .. } if report.pid.is_none() => None,
             _ => Some(report.pid.is_some()),
         },
-        exit,
+        exit: report.exit,
         duration: report.duration,
         stdout_bytes: report.stdout_bytes,
         stderr_bytes: report.stderr_bytes,
@@ -66,12 +62,11 @@ pub(crate) fn conclude(
 
 fn judge(
     report: &Report,
-    exit: Option<Exit>,
     definition: &Definition,
     output_schema: Option<&Schema>,
     budget: Duration,
 ) -> (Outcome, String) {
-    match (&report.ending, exit) {
+    match (&report.ending, report.exit) {
         (Ending::CannotStart(error), _) => (Outcome::Failed, format!("cannot start: {error}")),
         (Ending::TimedOut, _) => {
             let whose = if budget < definition.timeout { "the caller" } else { "its manifest" };
@@ -136,7 +131,7 @@ mod tests {
         Definition::new(SkillKey::normalise("a").unwrap(), Kind::Executable)
     }
 
-    fn report(ending: Ending, exit: Option<weft_exec::Exit>, stdout: Bytes) -> Report {
+    fn report(ending: Ending, exit: Option<Exit>, stdout: Bytes) -> Report {
         Report {
             ending,
             pid: Some(7),
@@ -152,7 +147,7 @@ mod tests {
         }
     }
 
-    fn outcome(ending: Ending, exit: Option<weft_exec::Exit>, stdout: &'static [u8]) -> Final {
+    fn outcome(ending: Ending, exit: Option<Exit>, stdout: &'static [u8]) -> Final {
         conclude(
             report(ending, exit, Bytes::from_static(stdout)),
             &definition(),
@@ -164,7 +159,7 @@ mod tests {
 
     #[test]
     fn exit_zero_and_one_object_is_success_and_nothing_else_is() {
-        use weft_exec::Exit::{Code, Signal};
+        use Exit::{Code, Signal};
         assert_eq!(
             outcome(Ending::Exited, Some(Code(0)), b"{}\n").result,
             ResultBody::Inline(Bytes::from_static(b"{}\n"))
@@ -179,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_missing_program_without_path_gets_a_hint() {
-        let last = outcome(Ending::Exited, Some(weft_exec::Exit::Code(127)), b"");
+        let last = outcome(Ending::Exited, Some(Exit::Code(127)), b"");
         assert!(last.message.contains("PATH is not in env_allow"));
     }
 
@@ -190,7 +185,7 @@ mod tests {
         text.extend(b"\"}");
         let whole = Bytes::from(text);
         let concluded = conclude(
-            report(Ending::Exited, Some(weft_exec::Exit::Code(0)), whole.clone()),
+            report(Ending::Exited, Some(Exit::Code(0)), whole.clone()),
             &definition(),
             None,
             Duration::from_secs(30),

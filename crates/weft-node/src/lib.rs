@@ -13,6 +13,8 @@ mod introduction;
 mod link;
 mod local;
 mod node;
+mod spans;
+mod spool;
 mod state_dir;
 mod supervisor;
 

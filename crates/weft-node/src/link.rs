@@ -1,8 +1,9 @@
 //! The link to the coordinator: one stream, opened again whenever it breaks.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use prost::Message as _;
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
@@ -14,13 +15,13 @@ use weft_core::{
     ids::{JournalId, NodeId},
     limits,
 };
-use weft_daemon::Drain;
+use weft_daemon::{Drain, Readiness, readiness::Missing};
 use weft_exec::StopReason;
 use weft_proto::{
     LINK_VERSIONS,
     convert::{self, Malformed},
     link::{self, connect_request::Message, link_service_client::LinkServiceClient},
-    status,
+    parts, status,
 };
 use weft_skills::Inventory;
 
@@ -42,6 +43,25 @@ pub(crate) struct Link {
     pub(crate) supervisor: Supervisor,
     pub(crate) drain: Drain,
     pub(crate) previous_epoch: u64,
+    pub(crate) unconnected: Unconnected,
+}
+
+/// Keeps the node from being ready while it has no coordinator.
+pub(crate) struct Unconnected {
+    readiness: Readiness,
+    missing: Option<Missing>,
+}
+
+impl Unconnected {
+    pub(crate) fn new(readiness: Readiness) -> Self {
+        let mut unconnected = Self { readiness, missing: None };
+        unconnected.set(true);
+        unconnected
+    }
+
+    fn set(&mut self, unconnected: bool) {
+        self.missing = unconnected.then(|| self.readiness.waits_for("a coordinator"));
+    }
 }
 
 /// Why a session ended, or never began.
@@ -65,6 +85,7 @@ impl Link {
                 end = self.session(&mut backoff, &mut told_down) => end,
                 () = stopping.stopped() => return,
             };
+            self.unconnected.set(true);
             let (wait, why) = match end {
                 End::Broken(why) => (backoff.next_wait(), why),
                 End::RetryAfter(wait, why) => (wait.max(backoff.next_wait()), why),
@@ -124,7 +145,12 @@ impl Link {
         };
         backoff.reset();
         *told_down = false;
+        self.unconnected.set(false);
         self.previous_epoch = welcome.session_epoch;
+        self.supervisor.set_credit(
+            Some(welcome.invocation_credit).filter(|c| *c > 0).unwrap_or(limits::INVOCATION_CREDIT),
+            Some(welcome.link_credit).filter(|c| *c > 0).unwrap_or(limits::LINK_CREDIT),
+        );
         tracing::info!(
             coordinator = %self.config.coordinator, epoch = welcome.session_epoch, "connected to the coordinator"
         );
@@ -161,6 +187,8 @@ struct Session<'a> {
     outgoing: mpsc::Sender<link::ConnectRequest>,
     /// Goes before any news.
     control: VecDeque<Message>,
+    /// What is left of a frame of news that was too large to go at once.
+    parts: VecDeque<link::Part>,
     inventory: watch::Receiver<Arc<Inventory>>,
     offer: Offer,
 }
@@ -182,6 +210,7 @@ impl<'a> Session<'a> {
             lease: or(welcome.lease, limits::LEASE),
             inventory: link.supervisor.inventory(),
             control: VecDeque::new(),
+            parts: VecDeque::new(),
             offer: Offer::default(),
             link,
             incoming,
@@ -198,9 +227,9 @@ impl<'a> Session<'a> {
         let mut told_draining = false;
         self.advertise();
         loop {
-            let frame = match self.control.pop_front() {
-                Some(control) => Some(control),
-                None => supervisor.next_frame().map(Message::Events),
+            let frame = match self.next_message() {
+                Ok(message) => message,
+                Err(error) => return End::Broken(format!("the spool cannot be read: {error}")),
             };
             if let Some(frame) = frame {
                 // Reading goes on while the transport is busy: an acknowledgement may be what it waits for.
@@ -246,6 +275,23 @@ impl<'a> Session<'a> {
                 () = sleep_until(heard + self.lease) => return silent(),
             }
         }
+    }
+
+    /// What goes next: control first, then what is left of a frame, then the next frame.
+    fn next_message(&mut self) -> io::Result<Option<Message>> {
+        if let Some(control) = self.control.pop_front() {
+            return Ok(Some(control));
+        }
+        if self.parts.is_empty() {
+            match self.link.supervisor.next_frame()? {
+                None => return Ok(None),
+                Some(events) if events.encoded_len() <= limits::FRAME_BYTES => {
+                    return Ok(Some(Message::Events(events)));
+                }
+                Some(events) => self.parts = parts::split(&events),
+            }
+        }
+        Ok(self.parts.pop_front().map(Message::Part))
     }
 
     fn advertise(&mut self) {

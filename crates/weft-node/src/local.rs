@@ -154,8 +154,10 @@ impl Invocation {
                 return None;
             }
             match self.supervisor.next_frame() {
-                Some(frame) => self.take(frame),
-                None => self.supervisor.has_news().await,
+                Ok(Some(frame)) => self.take(frame),
+                Ok(None) => self.supervisor.has_news().await,
+                // As in a new session: what is left is sent again.
+                Err(_) => drop(self.supervisor.in_hand()),
             }
         }
     }

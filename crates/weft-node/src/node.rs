@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use weft_core::ids::{JournalId, NodeId};
-use weft_daemon::{Drain, TaskGroup};
+use weft_daemon::{Drain, Readiness, TaskGroup};
 use weft_exec::Executor;
 use weft_skills::{ExactCopies, Loader, Source, WatchOptions, Watcher};
 
 use crate::{
     config::Config,
-    link::Link,
+    link::{Link, Unconnected},
+    spool::Spool,
     state_dir::{StateDir, StateDirError},
     supervisor::{Ground, Supervisor},
 };
@@ -75,14 +76,18 @@ impl Node {
             Watcher::start(Loader::new(skills), WatchOptions::default()).map_err(BuildError::Watch)?;
         let exact = ExactCopies::open(config.state_dir.join("exact"))
             .map_err(|source| StateDirError::Io { path: config.state_dir.join("exact"), source })?;
+        let spool = Spool::open(&config.state_dir)
+            .map_err(|source| StateDirError::Io { path: config.state_dir.clone(), source })?;
         let tasks = TaskGroup::new();
         let supervisor = Supervisor::new(Ground {
+            id: id.clone(),
             config: config.clone(),
             host,
             executor,
             watcher,
             inventory,
             exact,
+            spool,
             tasks: tasks.clone(),
         });
         Ok(Self { config, id, supervisor, tasks, _state: state })
@@ -99,8 +104,14 @@ impl Node {
         inventory.borrow().copies.iter().filter(|copy| copy.shadowed_by.is_none()).count()
     }
 
-    /// Runs until the drain has ended: finishes or ends what runs, and tells the coordinator.
-    pub async fn run(self, drain: Drain) {
+    /// Runs until the drain has ended: finishes or ends what runs, and tells the coordinator. Not ready while it has
+    /// none.
+    pub fn run(self, drain: Drain, readiness: &Readiness) -> impl Future<Output = ()> + use<> {
+        let unconnected = Unconnected::new(readiness.clone());
+        self.run_with(drain, unconnected)
+    }
+
+    async fn run_with(self, drain: Drain, unconnected: Unconnected) {
         let Self { config, id, supervisor, tasks, _state } = self;
         tracing::info!(
             weft.node.id = %id, name = %config.name, slots = supervisor.slots(),
@@ -120,6 +131,7 @@ impl Node {
             supervisor: supervisor.clone(),
             drain: link_drain.clone(),
             previous_epoch: 0,
+            unconnected,
             config: config.clone(),
         };
         tasks.spawn(link.run());

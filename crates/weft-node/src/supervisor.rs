@@ -20,14 +20,13 @@ use tokio::{
 };
 use weft_core::{
     args::Args,
-    event::{EventKind, News},
-    ids::{AgentId, SkillKey},
+    event::News,
+    ids::{AgentId, NodeId, SkillKey},
     limits,
     outcome::{Final, Outcome},
     policy::{Decision, decide},
     schema::Schema,
     skill::Kind,
-    trace::TraceContext,
 };
 use weft_daemon::TaskGroup;
 use weft_exec::{Executor, StopReason};
@@ -36,11 +35,14 @@ use weft_proto::{
     link,
 };
 use weft_skills::{Copy, ExactCopies, Host, Inventory, Watcher};
+use weft_telemetry::Metrics;
 
 use self::table::Table;
 use crate::{
     attempt::{Attempt, Key, Order, Phase},
     config::Config,
+    spans::Spans,
+    spool::Spool,
 };
 
 /// How long an attempt of a skill that is not safe is remembered after its end, so that a second dispatch of it is
@@ -52,13 +54,16 @@ const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 pub(crate) struct Supervisor(Arc<Shared>);
 
 struct Shared {
+    id: NodeId,
     config: Config,
     host: Host,
     executor: Executor,
     watcher: Watcher,
     inventory: watch::Receiver<Arc<Inventory>>,
     exact: ExactCopies,
+    spool: Spool,
     tasks: TaskGroup,
+    metrics: Metrics,
     table: Mutex<Table>,
     /// There may be something to send.
     news: Notify,
@@ -68,26 +73,31 @@ struct Shared {
 
 /// Everything that a supervisor stands on.
 pub(crate) struct Ground {
+    pub(crate) id: NodeId,
     pub(crate) config: Config,
     pub(crate) host: Host,
     pub(crate) executor: Executor,
     pub(crate) watcher: Watcher,
     pub(crate) inventory: watch::Receiver<Arc<Inventory>>,
     pub(crate) exact: ExactCopies,
+    pub(crate) spool: Spool,
     pub(crate) tasks: TaskGroup,
 }
 
 impl Supervisor {
     pub(crate) fn new(ground: Ground) -> Self {
-        let Ground { config, host, executor, watcher, inventory, exact, tasks } = ground;
+        let Ground { id, config, host, executor, watcher, inventory, exact, spool, tasks } = ground;
         Self(Arc::new(Shared {
+            id,
             config,
             host,
             executor,
             watcher,
             inventory,
             exact,
+            spool,
             tasks,
+            metrics: Metrics::of("weft-node"),
             table: Mutex::default(),
             news: Notify::new(),
             ended: Notify::new(),
@@ -108,20 +118,16 @@ impl Supervisor {
             tracing::warn!(weft.invocation.id = %dispatch.invocation_id, "dispatch of another session ignored");
             return Ok(());
         }
-        let order = Arc::new(read_dispatch(&dispatch)?);
-        let checked = self.check(&order, &dispatch);
-        let mut table = self.table();
-        let known = table.attempts.get(&order.key).map(|attempt| attempt.order.content());
-        if let Some(known) = known.or_else(|| table.remembered.get(&order.key).map(|over| over.content)) {
-            // Its news answer: they are on their way, or were recorded.
-            if known != order.content() {
-                tracing::error!(
-                    weft.invocation.id = %order.key.0, weft.attempt = order.key.1,
-                    "a second dispatch under the same id asks for something else; ignored"
-                );
-            }
+        let mut order = read_dispatch(&dispatch)?;
+        if self.is_known(&order) {
             return Ok(());
         }
+        let spans = Spans::start(&order, self.0.id.as_str());
+        order.trace = spans.context().cloned();
+        let order = Arc::new(order);
+        let checked = self.check(&order, &dispatch);
+        // Nobody else puts attempts in: dispatches come one after the other.
+        let mut table = self.table();
         let room = self.0.executor.slots() + self.0.config.queue;
         let refusal = match &checked {
             Err(reason) => Some(reason.clone()),
@@ -135,25 +141,41 @@ impl Supervisor {
         };
         let queued_before = u32::try_from(table.waiting.len()).unwrap_or(u32::MAX);
         let key = order.key;
+        let active = self.0.metrics.invocation_active(&order.skill, order.class);
         let mut attempt = Attempt::new(order, checked.ok());
+        (attempt.spans, attempt.active) = (Some(spans), Some(active));
+        if refusal.is_none() {
+            attempt.tell(News::Accepted { queued_before });
+            table.waiting.push_back(key);
+        }
+        table.attempts.insert(key, attempt);
         match refusal {
             Some(reason) => {
                 tracing::debug!(weft.invocation.id = %key.0, %reason, "not started");
-                attempt.phase = Phase::Finished;
-                let last = Final::without_run(Outcome::NotStarted, reason);
-                attempt.tell(News::Event(EventKind::Finished(Box::new(last))));
+                table.finish(&self.0.metrics, key, vec![], Final::without_run(Outcome::NotStarted, reason));
             }
-            None => {
-                attempt.tell(News::Accepted { queued_before });
-                table.waiting.push_back(key);
-            }
+            None => table.join_line(key),
         }
-        table.attempts.insert(key, attempt);
-        table.join_line(key);
         drop(table);
         self.0.news.notify_one();
         self.start_waiting();
         Ok(())
+    }
+
+    /// Whether a dispatch was taken before. Its news answer: they are on their way, or were recorded.
+    fn is_known(&self, order: &Order) -> bool {
+        let table = self.table();
+        let known = table.attempts.get(&order.key).map(|attempt| attempt.order.content());
+        let Some(known) = known.or_else(|| table.remembered.get(&order.key).map(|over| over.content)) else {
+            return false;
+        };
+        if known != order.content() {
+            tracing::error!(
+                weft.invocation.id = %order.key.0, weft.attempt = order.key.1,
+                "a second dispatch under the same id asks for something else; ignored"
+            );
+        }
+        true
     }
 
     /// Everything that a dispatch can be refused for without starting it. The coordinator checked the same; the
@@ -229,7 +251,7 @@ impl Supervisor {
                     }
                 };
                 table.waiting.retain(|waiting| *waiting != key);
-                table.finish(key, vec![], last);
+                table.finish(&self.0.metrics, key, vec![], last);
                 drop(table);
                 self.0.news.notify_one();
                 self.0.ended.notify_waiters();
@@ -256,10 +278,7 @@ fn read_dispatch(dispatch: &link::Dispatch) -> Result<Order, Malformed> {
         class: convert::class(dispatch.class),
         budget: budget.min(limits::MAX_OPERATOR_TIMEOUT),
         start_by: Instant::now() + wait.min(remaining).min(limits::MAX_OPERATOR_TIMEOUT),
-        trace: dispatch
-            .trace
-            .as_ref()
-            .and_then(|trace| TraceContext::parse(&trace.traceparent, &trace.tracestate)),
+        trace: convert::trace_from_wire(dispatch.trace.as_ref()),
     })
 }
 
@@ -321,12 +340,13 @@ impl Supervisor {
         for key in &expired {
             table.waiting.retain(|waiting| waiting != key);
             let last = Final::without_run(Outcome::NotStarted, "it waited too long for a slot");
-            table.finish(*key, vec![], last);
+            table.finish(&self.0.metrics, *key, vec![], last);
         }
         while table.remembered.first().is_some_and(|(_, over)| now.duration_since(over.ended) > REMEMBERED) {
             table.remembered.shift_remove_index(0);
         }
         drop(table);
+        self.0.spool.trim();
         if !expired.is_empty() {
             self.0.news.notify_one();
             self.0.ended.notify_waiters();

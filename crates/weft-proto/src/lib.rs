@@ -5,6 +5,7 @@
 
 pub mod convert;
 pub mod json;
+pub mod parts;
 pub mod status;
 
 /// The generated types of `weft.v1` and `weft.link.v1`.

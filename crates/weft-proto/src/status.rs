@@ -20,6 +20,8 @@ const MAX_VIOLATIONS: usize = 16;
 const MAX_MESSAGE: usize = 1500;
 /// Longest text of one violation, in bytes.
 const MAX_VIOLATION_TEXT: usize = 300;
+/// Longest name of a node in the details, in bytes.
+const MAX_NODE_NAME: usize = 64;
 
 /// The status that a caller sees for a refusal.
 pub fn from_refusal(refusal: &Refusal) -> Status {
@@ -62,6 +64,7 @@ pub fn from_refusal(refusal: &Refusal) -> Status {
         }
         Refusal::NoEligibleNode { skill, obstacles } => {
             metadata.insert("skill".into(), skill.to_string());
+            metadata.extend(names(obstacles));
             details.set_precondition_failure(violations(obstacles));
             Code::FailedPrecondition
         }
@@ -82,6 +85,7 @@ pub fn from_refusal(refusal: &Refusal) -> Status {
         }
         Refusal::NodeOffline { skill, obstacles } => {
             metadata.insert("skill".into(), skill.to_string());
+            metadata.extend(names(obstacles));
             details.set_precondition_failure(violations(obstacles));
             Code::Unavailable
         }
@@ -144,6 +148,17 @@ fn violations(obstacles: &[Obstacle]) -> Vec<PreconditionViolation> {
         .collect()
 }
 
+/// What people call the nodes that the violations name by id.
+fn names(obstacles: &[Obstacle]) -> impl Iterator<Item = (String, String)> {
+    let named = obstacles.iter().take(MAX_VIOLATIONS).filter(|obstacle| !obstacle.name.is_empty());
+    named.map(|obstacle| (name_key(obstacle.node.as_str()), cut_to(&obstacle.name, MAX_NODE_NAME)))
+}
+
+/// Where the metadata have the name of a node.
+fn name_key(node: &str) -> String {
+    format!("node-{node}")
+}
+
 fn violation(kind: &str, subject: &str, description: &str) -> PreconditionViolation {
     PreconditionViolation::new(cut(kind), cut(subject), cut(description))
 }
@@ -176,6 +191,13 @@ pub struct Refused {
     pub preconditions: Vec<(String, String, String)>,
     /// When it is worth trying again.
     pub retry_after: Option<Duration>,
+}
+
+impl Refused {
+    /// What people call a node that a precondition has as its subject: its name, or its id where none came.
+    pub fn name_of<'a>(&'a self, node: &'a str) -> &'a str {
+        self.metadata.get(&name_key(node)).map_or(node, |name| name)
+    }
 }
 
 /// Reads a status. An expired deadline, which the transport reports as cancelled, gets its own code.
@@ -291,6 +313,21 @@ mod tests {
             std::fs::write(path, &seen).unwrap();
         }
         assert_eq!(seen, std::fs::read_to_string(path).unwrap(), "set WEFT_BLESS=1 to accept\n{seen}");
+    }
+
+    #[test]
+    fn nodes_in_the_way_have_their_names_and_their_ids_where_they_have_none() {
+        let obstacle = |node: &str, name: &str| Obstacle {
+            node: node.parse().unwrap(),
+            name: name.into(),
+            kind: "os".into(),
+            reason: "r".into(),
+        };
+        let skill = SkillKey::normalise("a").unwrap();
+        let obstacles = vec![obstacle("n1", "web-1"), obstacle("n2", "")];
+        let refused = read(&from_refusal(&Refusal::NoEligibleNode { skill, obstacles }));
+        let named: Vec<_> = refused.preconditions.iter().map(|(_, node, _)| refused.name_of(node)).collect();
+        assert_eq!(named, ["web-1", "n2"]);
     }
 
     #[test]

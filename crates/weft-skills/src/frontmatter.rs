@@ -43,12 +43,18 @@ impl Document {
         compat: Compat,
     ) -> Result<(SkillKey, String, String), Refusal> {
         let name = self.name.as_deref().unwrap_or(directory);
-        let key = SkillKey::normalise(name).map_err(|error| {
-            Refusal::of(Problem::error("name", format!("name {:?} must be {}", shown(name), error.rule)))
+        let most = compat.longest_name();
+        let key = SkillKey::normalise(name).ok().filter(|key| key.as_str().len() <= most);
+        let key = key.ok_or_else(|| {
+            let message = format!(
+                "name {:?} must be 1 to {most} of a-z 0-9 _ after lower-casing and taking '-', ' ' and '.' as '_'",
+                shown(name)
+            );
+            Refusal::of(Problem::error("name", message))
         })?;
         let fault = match &self.description {
             None => Some("description is required".to_owned()),
-            Some(text) => description_fault(text, compat),
+            Some(text) => description_fault(text, false),
         };
         match (fault, &self.description) {
             (None, Some(text)) => Ok((key, name.to_owned(), text.clone())),
@@ -145,10 +151,7 @@ fn fill(document: &mut Document, front: Front, names: &[String]) {
         .into_iter()
         .filter_map(|(name, value)| Some((name.to_owned(), value?)))
         .collect();
-    let beside = requirements::read(&Value::Object(beside));
-    document.gating.blocks.extend(beside.blocks);
-    document.gating.warnings.extend(beside.warnings);
-    document.gating.broken = document.gating.broken.take().or(beside.broken);
+    document.gating.add(requirements::read(&Value::Object(beside)));
     for known in ["metadata", "requires"] {
         if let Some(name) = names.iter().find(|name| *name != known && same_but_for_case(name, known)) {
             let reason = format!("{:?} differs from {known:?} by case only", shown(name));
@@ -407,6 +410,10 @@ mod tests {
         let (key, name, _) = document.identity("Docs-Search", Compat::default()).unwrap();
         assert_eq!((key.as_str(), name.as_str()), ("docs_search", "Docs-Search"));
         assert!(document.identity("é", Compat::default()).is_err());
+        let long = "a".repeat(65);
+        assert!(document.identity(&long, Compat::default()).is_err());
+        let lenient = Compat { long_names: true, ..Compat::default() };
+        assert_eq!(document.identity(&long, lenient).unwrap().0.as_str(), long);
         let nameless = read("---\nname: x\n---\n");
         assert_eq!(nameless.identity("x", Compat::default()).unwrap_err().problems[0].rule, "description");
     }

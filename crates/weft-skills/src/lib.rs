@@ -23,6 +23,7 @@ pub mod source;
 pub mod watch;
 
 mod digest;
+mod exposure;
 mod files;
 mod frontmatter;
 mod gates;

@@ -20,6 +20,7 @@ use crate::{
     manifest::without_bom,
     platform,
     report::{shown, shown_path},
+    requirements::same_but_for_case,
 };
 
 /// Longest description that every model's interface takes whole, in characters.
@@ -215,11 +216,13 @@ fn manifest_text(path: &Path) -> String {
     String::from_utf8_lossy(without_bom(&bytes)).into_owned()
 }
 
-/// The text of a member's value, given the names that lead to it.
+/// The text of a member's value, given the names that lead to it. One in the wrong case is only there where such
+/// members are taken.
 fn member_text<'a>(text: &'a str, member: &[&str]) -> Option<&'a str> {
     member.iter().try_fold(text, |object, name| {
         let members: BTreeMap<String, &RawValue> = serde_json::from_str(object).ok()?;
-        members.get(*name).map(|value| value.get())
+        let loose = || members.iter().find(|(written, _)| same_but_for_case(written, name));
+        members.get_key_value(*name).or_else(loose).map(|(_, value)| value.get())
     })
 }
 
@@ -241,6 +244,7 @@ mod tests {
         assert_eq!(line_of(text, &["a"]), Some(2));
         assert_eq!(line_of(text, &["schema", "properties", "b"]), Some(5));
         assert_eq!(line_of(text, &["schema", "properties", "c"]), None);
+        assert_eq!(line_of("{\n \"A\": 1}", &["a"]), Some(2));
         assert_eq!(line_of("---\nname: x\n---", &["name"]), None);
     }
 

@@ -13,7 +13,7 @@ use std::{
 
 use weft_core::{
     advert::Scope,
-    ids::SkillKey,
+    ids::{MAX_SKILL_KEY, MAX_SKILL_NAME, SkillKey},
     limits,
     skill::{Definition, Kind, Severity},
 };
@@ -21,6 +21,7 @@ use weft_core::{
 use crate::{
     digest::{self, Cache, Ignore, Subject},
     entry::resolve_entry,
+    exposure::Exposure,
     files::Files,
     frontmatter::{self, Document},
     gates::Gates,
@@ -31,7 +32,7 @@ use crate::{
     platform::FileStamp,
     report::{Level, OUTCOME, Problem, Report, in_one_line, shown_path},
     source::Source,
-    walk::{self, Found},
+    walk::{self, Found, Walk},
 };
 
 /// What a loader works from.
@@ -61,6 +62,18 @@ pub struct Compat {
     pub clamp_timeouts: bool,
     /// A description of white space is a description.
     pub blank_descriptions: bool,
+    /// A name may be as long as a key can be.
+    pub long_names: bool,
+    /// Of a member that comes twice the last counts, and the case of its name does not; what guards a host is never
+    /// weakened by that.
+    pub loose_members: bool,
+}
+
+impl Compat {
+    /// The longest name that is taken.
+    pub(crate) const fn longest_name(self) -> usize {
+        if self.long_names { MAX_SKILL_KEY } else { MAX_SKILL_NAME }
+    }
 }
 
 /// Loads skills from disk, again and again. Blocks on the file system.
@@ -86,9 +99,10 @@ impl Loader {
     /// Reads every source. Of a skill whose manifest is half-written now, the version in `previous` stays.
     pub fn load(&mut self, previous: Option<&Inventory>) -> Inventory {
         let Self { config, cache, files, report } = self;
-        let roots = roots(&config.sources, report);
+        let mut exposure = Exposure::default();
+        let roots = roots(&config.sources, &mut exposure, report);
         let allowed: Arc<[PathBuf]> = roots.iter().map(|root| root.canonical.clone()).collect();
-        let mut load = Load { config, cache, files, report, allowed, previous, copies: Vec::new() };
+        let mut load = Load { config, cache, files, report, allowed, previous, exposure, copies: Vec::new() };
         let mut left_out: Option<(PathBuf, usize)> = None;
         let mut directories = Vec::new();
         let mut seen: HashSet<(Scope, PathBuf)> = HashSet::new();
@@ -97,6 +111,7 @@ impl Loader {
             for (path, problem) in &walk.problems {
                 load.report.warn(path, None, problem);
             }
+            load.count(root, &walk);
             directories.extend(walk.directories);
             for found in walk.found {
                 // Sources that overlap reach the same directory twice; it is one copy.
@@ -142,10 +157,12 @@ impl Loader {
 struct Root<'a> {
     source: &'a Source,
     canonical: PathBuf,
+    /// Everybody on this host can replace all of it.
+    exposed: bool,
 }
 
 /// The sources that can be read, in order of precedence.
-fn roots<'a>(sources: &'a [Source], report: &mut Report) -> Vec<Root<'a>> {
+fn roots<'a>(sources: &'a [Source], exposure: &mut Exposure, report: &mut Report) -> Vec<Root<'a>> {
     let mut sorted: Vec<&Source> = sources.iter().collect();
     sorted.sort_by_key(|source| source.layer);
     let mut roots = Vec::new();
@@ -155,7 +172,8 @@ fn roots<'a>(sources: &'a [Source], report: &mut Report) -> Vec<Root<'a>> {
         let (level, line, problem) = if path.is_absolute() {
             match path.canonicalize().and_then(|canonical| Ok((canonical.metadata()?.is_dir(), canonical))) {
                 Ok((true, canonical)) => {
-                    roots.push(Root { source, canonical });
+                    let exposed = exposure.source(path, &canonical, report);
+                    roots.push(Root { source, canonical, exposed });
                     continue;
                 }
                 Ok((false, _)) => {
@@ -225,10 +243,25 @@ struct Load<'a> {
     report: &'a mut Report,
     allowed: Arc<[PathBuf]>,
     previous: Option<&'a Inventory>,
+    exposure: Exposure,
     copies: Vec<Copy>,
 }
 
 impl Load<'_> {
+    /// Says what a source was taken for where that is not to be seen: it is a link, or nothing is in it.
+    fn count(&mut self, root: &Root<'_>, walk: &Walk) {
+        let (path, manifests) = (&root.source.root, walk.found.len());
+        if *path != root.canonical {
+            let (from, to) = (shown_path(path), shown_path(&root.canonical));
+            let line = format!("dir {from} is {to}, with {manifests} skills");
+            self.report.log(Level::Info, path, "link", line, String::new());
+        }
+        if manifests == 0 && walk.problems.is_empty() {
+            let message = format!("no {} and no {} is below it", manifest::NAME, frontmatter::NAME);
+            self.report.warn(path, None, &Problem::warning("source", message));
+        }
+    }
+
     fn skill(&mut self, root: &Root<'_>, found: &Found) {
         let mut stamps = Vec::new();
         let own = found.directory.join(if found.has_manifest { manifest::NAME } else { frontmatter::NAME });
@@ -342,6 +375,9 @@ impl Load<'_> {
                 return self.cannot_build(&own, &definition, &problem);
             }
         };
+        if !root.exposed {
+            self.exposure(root, found, &definition.key, &manifests, entry.as_deref());
+        }
         let earlier = self.earlier(root, found).map(|copy| &copy.definition);
         let definition = match earlier {
             Some(earlier) if **earlier == definition => Arc::clone(earlier),
@@ -367,6 +403,27 @@ impl Load<'_> {
                 cache: self.cache.clone(),
             },
         });
+    }
+
+    /// Warns of what everybody on this host could change about how a skill runs.
+    fn exposure(
+        &mut self,
+        root: &Root<'_>,
+        found: &Found,
+        key: &SkillKey,
+        manifests: &[(PathBuf, FileStamp)],
+        entry: Option<&Path>,
+    ) {
+        let Self { exposure, report, .. } = self;
+        for (manifest, _) in manifests {
+            exposure.file(manifest, &root.source.root, &found.directory, key, report);
+        }
+        // Another source may hold the entry; that one was looked at as a whole.
+        let entry =
+            entry.and_then(|entry| Some((entry, self.allowed.iter().find(|root| entry.starts_with(root))?)));
+        if let Some((entry, root)) = entry {
+            exposure.file(entry, root, &found.canonical, key, report);
+        }
     }
 
     fn cannot_build(&mut self, path: &Path, definition: &Definition, problem: &Problem) {
@@ -535,6 +592,7 @@ fn instructions_only(
     compat: Compat,
 ) -> Result<Read, Refusal> {
     let (key, name, description) = document.identity(directory, compat)?;
+    let long = manifest::long_name(&key).map(|message| Problem::warning("name", message));
     let mut definition = Definition { name, description, ..Definition::new(key, Kind::Instructions) };
     add_document(&mut definition, document);
     definition.broken_requirements.clone_from(&document.gating.broken);
@@ -545,6 +603,7 @@ fn instructions_only(
         .chain(&document.gating.warnings)
         .cloned()
         .chain(broken)
+        .chain(long)
         .map(|problem| (path.to_owned(), problem))
         .collect();
     Ok(Read { definition, entry: String::new(), ignore: Ignore::default(), warnings })

@@ -70,6 +70,13 @@ pub(crate) fn has_execute_bit(metadata: &Metadata) -> bool {
     metadata.mode() & 0o111 != 0
 }
 
+/// Whether every user of the host can replace what is there. In a directory with the sticky bit nobody can replace
+/// what belongs to another.
+pub(crate) fn open_to_all(metadata: &Metadata) -> bool {
+    let mode = metadata.mode();
+    mode & 0o002 != 0 && !(metadata.is_dir() && mode & 0o1000 != 0)
+}
+
 /// Opens a regular file to read. Never waits for the other end of a FIFO and does not follow a link.
 pub(crate) fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
     // Asked first because opening a device can have effects, and again after, because the file may have changed.

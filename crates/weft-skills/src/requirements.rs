@@ -21,6 +21,15 @@ pub(crate) struct Gating {
     pub(crate) warnings: Vec<Problem>,
 }
 
+impl Gating {
+    /// Adds the conditions of another place: all must hold.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.blocks.extend(other.blocks);
+        self.warnings.extend(other.warnings);
+        self.broken = self.broken.take().or(other.broken);
+    }
+}
+
 /// Names under which vendors put their block. The last two are what the second was called before.
 const VENDORS: [&str; 4] = ["ongrid", "openclaw", "clawdbot", "clawdis"];
 /// Members of a block that gates read.

@@ -5,8 +5,8 @@ use tokio::runtime;
 
 use crate::{
     commands::{
-        call, cancel, completions, coordinator, dev, doctor, invocations, node, nodes, skill, skills, watch,
-        why,
+        bench, call, cancel, completions, coordinator, dev, doctor, invocations, node, nodes, skill, skills,
+        watch, why,
     },
     exit::Failure,
 };
@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Skill(skill::Skill),
     /// Say what this host offers a node, and what is missing
     Doctor(doctor::Doctor),
+    /// Measure what weft adds to the start of a process, on this machine
+    Bench(bench::Bench),
     /// Print a completion script for a shell
     Completions(completions::Completions),
 }
@@ -63,20 +65,20 @@ impl Command {
             | Self::Watch(_)
             | Self::Cancel(_)
             | Self::Invocations(_)
+            | Self::Bench(_)
             | Self::Completions(_) => "warn",
             // They say themselves what a log would say.
             Self::Skill(_) | Self::Doctor(_) => "error",
         }
     }
 
-    /// Daemons get a few threads, everything else one.
-    pub(crate) fn runtime(&self) -> runtime::Builder {
-        let mut builder = match self {
-            Self::Dev(_) | Self::Coordinator(_) | Self::Node(_) => {
-                let mut builder = runtime::Builder::new_multi_thread();
-                builder.worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(4));
-                builder
-            }
+    /// The name under which it sends telemetry, if it is a daemon. What a command does is seen in the trace of its
+    /// coordinator.
+    pub(crate) fn daemon(&self) -> Option<&'static str> {
+        match self {
+            Self::Dev(_) => Some("weft-dev"),
+            Self::Coordinator(_) => Some("weft-coordinator"),
+            Self::Node(_) => Some("weft-node"),
             Self::Skills(_)
             | Self::Nodes(_)
             | Self::Call(_)
@@ -86,7 +88,20 @@ impl Command {
             | Self::Invocations(_)
             | Self::Skill(_)
             | Self::Doctor(_)
-            | Self::Completions(_) => runtime::Builder::new_current_thread(),
+            | Self::Bench(_)
+            | Self::Completions(_) => None,
+        }
+    }
+
+    /// Daemons get a few threads, everything else one.
+    pub(crate) fn runtime(&self) -> runtime::Builder {
+        let mut builder = match self.daemon() {
+            Some(_) => {
+                let mut builder = runtime::Builder::new_multi_thread();
+                builder.worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(4));
+                builder
+            }
+            None => runtime::Builder::new_current_thread(),
         };
         builder.enable_all();
         builder
@@ -106,6 +121,7 @@ impl Command {
             Self::Invocations(command) => command.run().await,
             Self::Skill(command) => command.run().await,
             Self::Doctor(command) => command.run().await,
+            Self::Bench(command) => command.run().await,
             Self::Completions(command) => command.run(),
         }
     }

@@ -1,5 +1,6 @@
 //! One module a subcommand.
 
+pub(crate) mod bench;
 pub(crate) mod call;
 pub(crate) mod cancel;
 pub(crate) mod completions;

@@ -130,7 +130,7 @@ pub(crate) fn report(failure: &Failure) {
             });
             if let Error::Refused(refused) = error {
                 for (kind, node, why) in &refused.preconditions {
-                    output::note(&format!("  {node}: {kind}: {why}"));
+                    output::note(&format!("  {}: {kind}: {why}", refused.name_of(node)));
                 }
             }
             if let Error::Unreachable { .. } = error {

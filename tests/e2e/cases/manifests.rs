@@ -36,6 +36,21 @@ fn s01_an_unquoted_colon_in_a_description_is_rescued_with_a_warning() {
     assert_eq!(refused.code, 3, "{refused:?}");
     assert!(refused.stderr.contains("SKILL_INVALID"), "{}", refused.stderr);
     assert_eq!(fabric.skill("lost_note"), None, "half-loaded");
+
+    // And before there is a node: with the same words, and as a fault only where nothing loads.
+    let lint = |directory: &str| {
+        let finished = fabric.weft(&["skill", "lint", root.join(directory).to_str().unwrap()]);
+        let said = finished.stdout.lines().find(|line| line.contains("SKILL.md:")).map(ToOwned::to_owned);
+        (finished.code, said.unwrap_or_else(|| panic!("{finished:?}")))
+    };
+    let words = |diagnostic: &str| diagnostic.split_once(": ").unwrap().1.to_owned();
+    let (code, said) = lint("deploy_note");
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("deploy_note/SKILL.md:3: ") && said.ends_with("[warning]"), "{said}");
+    assert!(said.contains(&words(&rescued)), "{said}: {rescued}");
+    let (code, said) = lint("lost_note");
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains(&words(&lost)) && said.ends_with("[error]"), "{said}: {lost}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `weft.v1.CatalogService`.
 
-use std::{ops::Bound, sync::Arc};
+use std::{ops::Bound, path::Path, sync::Arc};
 
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
@@ -9,6 +9,7 @@ use weft_core::{
     ids::{AgentId, NodeId},
     node::Target,
     refusal::Refusal,
+    skill::Diagnostic,
 };
 use weft_proto::{
     convert::{self, NodeSight},
@@ -172,12 +173,16 @@ impl Catalog {
     ) -> v1::NodeExplanation {
         let node = &view.node;
         let advert = self.catalog.advert_of(&node.id);
-        let diagnostics: Vec<v1::Diagnostic> = advert
-            .iter()
-            .flat_map(|advert| &advert.diagnostics)
-            .filter(|diagnostic| diagnostic.key.as_ref() == Some(key))
-            .map(Into::into)
-            .collect();
+        let offered = skill.and_then(|skill| skill.on_node(&node.id));
+        let concerns = |diagnostic: &&Diagnostic| match &diagnostic.key {
+            Some(other) => other == key,
+            // What is odd about a directory is so for every skill in it.
+            None => offered.is_some_and(|(_, row)| {
+                !diagnostic.path.is_empty() && Path::new(&row.path).starts_with(&diagnostic.path)
+            }),
+        };
+        let diagnostics: Vec<v1::Diagnostic> =
+            advert.iter().flat_map(|advert| &advert.diagnostics).filter(concerns).map(Into::into).collect();
         let mut obstacles: Vec<v1::Obstacle> = skill
             .map(|skill| router::obstacles(skill, view, wish))
             .unwrap_or_default()
@@ -185,7 +190,6 @@ impl Catalog {
             .map(|obstacle| v1::Obstacle { kind: obstacle.kind, reason: obstacle.reason })
             .collect();
         let broken = diagnostics.iter().find(|diagnostic| diagnostic.severity() == v1::Severity::Error);
-        let offered = skill.and_then(|skill| skill.on_node(&node.id));
         match (offered, broken) {
             (None, Some(diagnostic)) => {
                 obstacles.retain(|obstacle| obstacle.kind != "absent");

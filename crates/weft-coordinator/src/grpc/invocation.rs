@@ -3,7 +3,7 @@
 use std::{pin::Pin, sync::Arc};
 
 use futures::{Stream, StreamExt as _};
-use tonic::{Request, Response, Status, metadata::MetadataMap};
+use tonic::{Request, Response, Status};
 use weft_core::{
     ids::{CallerId, Digest, InvocationId},
     invocation,
@@ -36,7 +36,7 @@ type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl Invoker {
     async fn create(
         &self,
-        metadata: &MetadataMap,
+        trace: Option<TraceContext>,
         request: Option<v1::InvocationRequest>,
         detach: bool,
     ) -> Result<invocation::Invocation, Status> {
@@ -45,7 +45,7 @@ impl Invoker {
         }
         let request = convert::required("invocation", request).map_err(malformed)?;
         let request = decode(request, detach)?;
-        self.invocations.create(request, trace_context(metadata)).await.map_err(refused)
+        self.invocations.create(request, trace).await.map_err(refused)
     }
 
     async fn events<T: 'static>(
@@ -91,11 +91,6 @@ fn caller() -> CallerId {
     "local".parse().expect("the constant is a valid id")
 }
 
-fn trace_context(metadata: &MetadataMap) -> Option<TraceContext> {
-    let header = |name| metadata.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
-    TraceContext::parse(header("traceparent"), header("tracestate"))
-}
-
 fn invocation_id(text: &str) -> Result<InvocationId, Status> {
     convert::parse("invocation_id", text).map_err(malformed)
 }
@@ -113,8 +108,8 @@ impl InvocationService for Invoker {
         &self,
         request: Request<v1::InvokeRequest>,
     ) -> Result<Response<Self::InvokeStream>, Status> {
-        let (metadata, _, request) = request.into_parts();
-        let invocation = self.create(&metadata, request.invocation, false).await?;
+        let (_, mut extensions, request) = request.into_parts();
+        let invocation = self.create(extensions.remove(), request.invocation, false).await?;
         let id = invocation.id.to_string();
         self.events(invocation.id, 0, move |told| v1::InvokeResponse {
             invocation_id: id.clone(),
@@ -130,8 +125,8 @@ impl InvocationService for Invoker {
         &self,
         request: Request<v1::CreateInvocationRequest>,
     ) -> Result<Response<v1::CreateInvocationResponse>, Status> {
-        let (metadata, _, request) = request.into_parts();
-        let invocation = self.create(&metadata, request.invocation, true).await?;
+        let (_, mut extensions, request) = request.into_parts();
+        let invocation = self.create(extensions.remove(), request.invocation, true).await?;
         Ok(Response::new(v1::CreateInvocationResponse { invocation: Some((&invocation).into()) }))
     }
 

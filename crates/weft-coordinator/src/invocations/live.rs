@@ -1,6 +1,9 @@
 //! One invocation that has not ended.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -11,7 +14,9 @@ use weft_core::{
     skill::Class,
     trace::TraceContext,
 };
+use weft_telemetry::metrics::Active;
 
+use super::spans::Spans;
 use crate::{
     admission::{Plan, Route},
     nodes::Place,
@@ -48,6 +53,8 @@ pub(super) struct Inner {
     pub(super) unknown_at: Option<Instant>,
     /// When it ended as `UNKNOWN`.
     pub(super) ended_at: Option<Instant>,
+    /// Counts it as active until its outcome.
+    pub(super) active: Option<Active>,
 }
 
 /// The attempt under way.
@@ -71,6 +78,8 @@ pub(super) struct Attempt {
     /// Since when the node has had the time to get on with it: its dispatch, its start, or the node's return.
     pub(super) since: Instant,
     pub(super) place: Option<Place>,
+    /// Until the attempt is over.
+    pub(super) spans: Option<Spans>,
 }
 
 impl Attempt {
@@ -87,6 +96,7 @@ impl Attempt {
             lost: false,
             since: Instant::now(),
             place: Some(place),
+            spans: None,
         }
     }
 }
@@ -100,7 +110,12 @@ pub(super) struct Missing {
 }
 
 impl Live {
-    pub(super) fn new(invocation: Invocation, plan: Plan, trace: Option<TraceContext>) -> Self {
+    pub(super) fn new(
+        invocation: Invocation,
+        plan: Plan,
+        trace: Option<TraceContext>,
+        active: Active,
+    ) -> Self {
         Self {
             id: invocation.id,
             class: invocation.class,
@@ -118,6 +133,7 @@ impl Live {
                 unwatched_since: Instant::now(),
                 unknown_at: None,
                 ended_at: None,
+                active: Some(active),
             }),
         }
     }
@@ -128,6 +144,16 @@ impl Live {
 }
 
 impl Inner {
+    /// The id of the trace that it belongs to, for logs.
+    pub(super) fn trace_id(&self) -> Option<&str> {
+        self.trace.as_ref().map(TraceContext::trace_id)
+    }
+
+    /// How long it has been there.
+    pub(super) fn age(&self) -> Duration {
+        Duration::try_from(Timestamp::now().duration_since(self.invocation.created)).unwrap_or_default()
+    }
+
     /// Moves the state machine. `false` when the trigger has no meaning here: news that came too late.
     pub(super) fn step(&mut self, trigger: Trigger) -> bool {
         match self.invocation.state.on(trigger) {

@@ -76,9 +76,18 @@ impl Invocations {
                 if inner.step(Trigger::Accept { attempt }) { self.record(inner, []) } else { None }
             }
             Some(News::Event(EventKind::Started { pid, .. })) => {
+                let waited = inner.age();
+                self.metrics.invocation_queued(
+                    &inner.invocation.request.skill,
+                    inner.invocation.class,
+                    waited,
+                );
                 if let Some(attempt) = &mut inner.attempt {
                     attempt.accepted = true;
                     attempt.started = true;
+                    if let Some(spans) = &mut attempt.spans {
+                        spans.started(waited);
+                    }
                 }
                 inner.step(Trigger::Start { attempt });
                 self.record(inner, [EventKind::Started { attempt, pid }])

@@ -200,6 +200,12 @@ pub fn children() -> Vec<u32> {
     .collect()
 }
 
+/// Names the processes that should not be there.
+#[track_caller]
+pub fn none_left(pids: &[u32]) {
+    assert!(pids.is_empty(), "left: {pids:?}");
+}
+
 pub fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }

@@ -5,14 +5,17 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use weft_core::event::{EventKind, News};
 use weft_exec::Observer;
+use weft_telemetry::Stderr;
 
 use super::Supervisor;
-use crate::attempt::{Attempt, Key};
+use crate::attempt::{Attempt, Key, Payload, Place};
 
 /// Hears a child on its slot's own thread.
 pub(super) struct Listener {
     pub(super) supervisor: Supervisor,
     pub(super) key: Key,
+    /// The same as log records of the trace.
+    pub(super) log: Stderr,
 }
 
 impl Listener {
@@ -25,6 +28,20 @@ impl Listener {
         drop(table);
         self.supervisor.0.news.notify_one();
     }
+
+    fn place(&self, len: usize) -> Place {
+        let mut table = self.supervisor.table();
+        let attempt = table.attempts.get_mut(&self.key);
+        attempt.map_or(Place::Nowhere, |attempt| attempt.place(len, &self.supervisor.0.spool))
+    }
+
+    fn drop_bytes(&self, bytes: u64) {
+        self.supervisor.0.metrics.stderr_dropped(bytes);
+        self.tell(|told| {
+            told.dropped += bytes;
+            told.tell_dropped(bytes);
+        });
+    }
 }
 
 impl Observer for Listener {
@@ -34,10 +51,23 @@ impl Observer for Listener {
     }
 
     fn stderr(&mut self, chunk: Bytes) {
-        self.tell(|told| told.tell_stderr(chunk));
+        self.log.push(&chunk);
+        // Nobody else tells stderr of this attempt, so the order holds although the disk is written without the lock.
+        match self.place(chunk.len()) {
+            Place::Memory => self.tell(|told| told.tell_stderr(Payload::Memory(chunk))),
+            Place::Spool(extent) => match extent.write(&chunk) {
+                Ok(()) => self.tell(|told| told.tell_stderr(Payload::Spool(extent))),
+                Err(error) => {
+                    tracing::warn!(weft.invocation.id = %self.key.0, %error, "cannot write the spool; stderr is dropped");
+                    self.drop_bytes(chunk.len() as u64);
+                }
+            },
+            Place::Nowhere => self.drop_bytes(chunk.len() as u64),
+        }
     }
 
     fn stderr_dropped(&mut self, bytes: u64) {
+        self.supervisor.0.metrics.stderr_dropped(bytes);
         self.tell(|told| told.tell_dropped(bytes));
     }
 }

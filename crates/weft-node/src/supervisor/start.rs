@@ -12,15 +12,18 @@ use tokio::time::Instant;
 use weft_core::{
     outcome::{Final, Outcome},
     skill::Class,
+    trace::TraceContext,
 };
 use weft_exec::{Command, Report, Running, StopReason};
 use weft_skills::{Copy, Exact, ExactError};
+use weft_telemetry::{Span, Stderr};
 
 use super::{Supervisor, listen::Listener};
 use crate::{
-    attempt::{Key, Order, Phase},
+    attempt::{Key, Order, Payload, Phase},
     conclude::{Conclusion, conclude},
     environment::{self, Told},
+    spans,
 };
 
 /// Results larger than this are checked away from the event loop, in bytes.
@@ -59,7 +62,7 @@ impl Supervisor {
         let started = checked.and_then(|files| self.start(order, copy, files));
         if let Err(reason) = started {
             let last = Final::without_run(Outcome::NotStarted, reason);
-            self.end(order.key, Conclusion { last, chunks: vec![] });
+            self.end(order.key, last, vec![]);
         }
     }
 
@@ -90,11 +93,12 @@ impl Supervisor {
         if order.start_by <= Instant::now() {
             return Err("it waited too long for a slot".into());
         }
+        let process = spans::process(&files.entry, order.trace.as_ref());
         let told = Told {
             invocation: order.key.0,
             deadline: Timestamp::now() + order.budget,
             node: &self.0.config.name,
-            trace: order.trace.as_ref(),
+            trace: process.context(),
         };
         let allow = &copy.definition.env_allow;
         let command = Command {
@@ -108,7 +112,11 @@ impl Supervisor {
             budget: budget(order, copy),
             stop_grace: None,
         };
-        let observer = Box::new(Listener { supervisor: self.clone(), key: order.key });
+        let observer = Box::new(Listener {
+            supervisor: self.clone(),
+            key: order.key,
+            log: Stderr::new(process.context(), order.key.0, &order.skill),
+        });
         let running = self
             .0
             .executor
@@ -122,9 +130,10 @@ impl Supervisor {
                     stopper.stop(StopReason::Cancelled);
                 }
                 attempt.phase = Phase::Running { stopper };
+                self.0.metrics.invocation_queued(&order.skill, order.class, attempt.came.elapsed());
             }
         }
-        self.0.tasks.spawn(self.clone().wait(order.clone(), copy.clone(), running, files.exact));
+        self.0.tasks.spawn(self.clone().wait(order.clone(), copy.clone(), running, process, files.exact));
         Ok(())
     }
 
@@ -169,24 +178,53 @@ impl Supervisor {
         Ok(Files { entry, directory: copy.directory.clone(), exact: None })
     }
 
-    async fn wait(self, order: Arc<Order>, copy: Arc<Copy>, mut running: Running, exact: Option<Arc<Exact>>) {
+    async fn wait(
+        self,
+        order: Arc<Order>,
+        copy: Arc<Copy>,
+        mut running: Running,
+        process: Span,
+        exact: Option<Arc<Exact>>,
+    ) {
         let report = running.wait().await;
+        spans::process_ended(process, &report);
         // The child may have read from it to its end.
         drop(exact);
         let budget = budget(&order, &copy);
-        let conclusion = if report.stdout.len() > LARGE_RESULT {
-            let supervisor = self.clone();
-            let concluded =
-                tokio::task::spawn_blocking(move || supervisor.conclude(report, &copy, budget)).await;
-            concluded.unwrap_or_else(|_| Conclusion {
-                last: Final::without_run(Outcome::Unknown, "the check of its result failed"),
-                chunks: vec![],
+        let (last, chunks) = if report.stdout.len() > LARGE_RESULT {
+            let (supervisor, key) = (self.clone(), order.key);
+            let concluded = tokio::task::spawn_blocking(move || {
+                let Conclusion { last, chunks } = supervisor.conclude(report, &copy, budget);
+                (last, supervisor.keep_chunks(key, chunks))
+            });
+            concluded.await.unwrap_or_else(|_| {
+                (Final::without_run(Outcome::Unknown, "the check of its result failed"), vec![])
             })
         } else {
-            self.conclude(report, &copy, budget)
+            let Conclusion { last, chunks } = self.conclude(report, &copy, budget);
+            (last, self.keep_chunks(order.key, chunks))
         };
-        self.end(order.key, conclusion);
+        self.end(order.key, last, chunks);
         self.start_waiting();
+    }
+
+    /// Keeps a large result until it is told: one in memory, others in the spool. Blocks on the disk.
+    fn keep_chunks(&self, key: Key, chunks: Vec<(u64, Bytes)>) -> Vec<(u64, Payload)> {
+        let in_memory = chunks.is_empty() || *self.table().large_in_memory.get_or_insert(key) == key;
+        let keep = |chunk: Bytes| {
+            if in_memory {
+                return Payload::Memory(chunk);
+            }
+            match self.0.spool.keep(&chunk) {
+                Ok(extent) => Payload::Spool(extent),
+                Err(error) => {
+                    // A result is never dropped.
+                    tracing::warn!(weft.invocation.id = %key.0, %error, "cannot write the spool; a result stays in memory");
+                    Payload::Memory(chunk)
+                }
+            }
+        };
+        chunks.into_iter().map(|(offset, chunk)| (offset, keep(chunk))).collect()
     }
 
     fn conclude(&self, report: Report, copy: &Copy, budget: Duration) -> Conclusion {
@@ -197,20 +235,24 @@ impl Supervisor {
     }
 
     /// Ends an attempt that had a slot, and gives the slot back.
-    fn end(&self, key: Key, Conclusion { last, chunks }: Conclusion) {
+    fn end(&self, key: Key, last: Final, chunks: Vec<(u64, Payload)>) {
         let mut table = self.table();
         table.running -= 1;
-        let skill = table.attempts.get(&key).map(|attempt| attempt.order.skill.clone());
-        if let Some(skill) = skill
-            && let Some(running) = table.running_by_skill.get_mut(&skill)
+        let order = table.attempts.get(&key).map(|attempt| attempt.order.clone());
+        if let Some(Order { skill, .. }) = order.as_deref()
+            && let Some(running) = table.running_by_skill.get_mut(skill)
         {
             *running -= 1;
             if *running == 0 {
-                table.running_by_skill.remove(&skill);
+                table.running_by_skill.remove(skill);
             }
         }
-        tracing::debug!(weft.invocation.id = %key.0, weft.outcome = %last.outcome, message = %last.message, "attempt ended");
-        table.finish(key, chunks, last);
+        tracing::debug!(
+            weft.invocation.id = %key.0,
+            trace_id = order.as_ref().and_then(|order| order.trace.as_ref()).map(TraceContext::trace_id),
+            weft.outcome = %last.outcome, message = %last.message, "attempt ended"
+        );
+        table.finish(&self.0.metrics, key, chunks, last);
         drop(table);
         self.0.news.notify_one();
         self.0.ended.notify_waiters();

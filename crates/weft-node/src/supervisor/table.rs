@@ -5,19 +5,20 @@ use std::{
     sync::Arc,
 };
 
-use bytes::Bytes;
 use indexmap::IndexMap;
 use tokio::time::Instant;
 use weft_core::{
+    credit::Credit,
     event::{EventKind, News},
     ids::{Digest, SkillKey},
-    limits,
     outcome::Final,
     schema::Schema,
     skill::Class,
 };
 
-use crate::attempt::{Attempt, Key, Phase};
+use weft_telemetry::Metrics;
+
+use crate::attempt::{Attempt, Key, Order, Payload, Phase};
 
 /// Most attempts that are remembered after their end; the oldest is forgotten first.
 const MAX_REMEMBERED: usize = 100_000;
@@ -36,7 +37,10 @@ pub(super) struct Table {
     pub(super) running_by_skill: HashMap<SkillKey, u32>,
     /// Schemas by their text, compiled once while a skill keeps it.
     pub(super) schemas: HashMap<String, Arc<Schema>>,
-    pub(super) sent_bytes: u64,
+    /// What is under way in this session.
+    pub(super) credit: Credit,
+    /// The attempt whose large result waits in memory. There is one at a time; others wait in the spool.
+    pub(super) large_in_memory: Option<Key>,
     pub(super) draining: bool,
 }
 
@@ -47,15 +51,28 @@ pub(super) struct Remembered {
 }
 
 impl Table {
-    pub(super) fn finish(&mut self, key: Key, chunks: Vec<(u64, Bytes)>, mut last: Final) {
+    pub(super) fn finish(
+        &mut self,
+        metrics: &Metrics,
+        key: Key,
+        chunks: Vec<(u64, Payload)>,
+        mut last: Final,
+    ) {
         let Some(attempt) = self.attempts.get_mut(&key) else { return };
         attempt.phase = Phase::Finished;
         // The files are not needed any more.
         attempt.copy = None;
-        for (offset, bytes) in chunks {
-            attempt.tell(News::Event(EventKind::OutputChunk { offset, bytes }));
+        attempt.filling = None;
+        for (offset, chunk) in chunks {
+            attempt.tell_chunk(offset, chunk);
         }
         last.dropped_bytes += attempt.dropped;
+        attempt.active = None;
+        let Order { skill, class, .. } = &*attempt.order;
+        metrics.invocation_ended(skill, *class, last.outcome, attempt.came.elapsed());
+        if let Some(spans) = attempt.spans.take() {
+            spans.end(&last);
+        }
         attempt.tell(News::Event(EventKind::Finished(Box::new(last))));
         self.join_line(key);
     }
@@ -82,10 +99,9 @@ impl Table {
             let over = Remembered { content: attempt.order.content(), ended: Instant::now() };
             self.remembered.insert(key, over);
         }
+        if self.large_in_memory == Some(key) {
+            self.large_in_memory = None;
+        }
         self.attempts.remove(&key);
-    }
-
-    pub(super) fn link_room(&self) -> u64 {
-        limits::LINK_CREDIT.saturating_sub(self.sent_bytes)
     }
 }

@@ -1,23 +1,26 @@
 //! Telling the coordinator, and forgetting what it has recorded.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use tokio::sync::watch;
-use weft_core::limits;
+use weft_core::{
+    credit::{Cost, Credit},
+    limits,
+};
 use weft_proto::{
     convert::{self, Malformed},
     link,
 };
 use weft_skills::Inventory;
 
-use super::Supervisor;
-use crate::attempt::Key;
+use super::{Supervisor, table::Table};
+use crate::attempt::{Key, Outgoing};
 
 impl Supervisor {
     /// The attempts for a hello; everything not acknowledged will be sent again.
     pub(crate) fn in_hand(&self) -> Vec<link::AttemptInHand> {
         let mut table = self.table();
-        table.sent_bytes = 0;
+        table.credit = Credit::default();
         table.line.clear();
         let mut keys: Vec<Key> = table.attempts.keys().copied().collect();
         keys.sort_unstable();
@@ -34,39 +37,81 @@ impl Supervisor {
         list
     }
 
+    /// The credit that a coordinator gives, in bytes, for one attempt and for the link. Before anything is sent.
+    pub(crate) fn set_credit(&self, of_attempt: u64, of_link: u64) {
+        self.table().credit = Credit::new(of_attempt, of_link);
+    }
+
     /// Resolves when there may be something to send.
     pub(crate) async fn has_news(&self) {
         self.0.news.notified().await;
     }
 
-    /// The next frame: at most 64 KiB of news, one piece of each attempt in turn. `None` when there is nothing to
-    /// send, or no credit.
-    pub(crate) fn next_frame(&self) -> Option<link::NodeEvents> {
-        let mut table = self.table();
+    /// The next frame: about 64 KiB of news, one piece of each attempt in turn. `None` when there is nothing to send,
+    /// or no credit.
+    ///
+    /// # Errors
+    /// When the spool cannot be read. What it held is missing from now on; in a new session the rest is sent again.
+    pub(crate) fn next_frame(&self) -> io::Result<Option<link::NodeEvents>> {
         let mut events = Vec::new();
+        for Outgoing { mut event, spooled, .. } in self.take_turns() {
+            if let Some(extent) = spooled {
+                let payload = match extent.read() {
+                    Ok(payload) => payload,
+                    Err(error) => return Err(self.lose(&event, error)),
+                };
+                match &mut event.event {
+                    Some(link::node_event::Event::Stderr(stderr)) => stderr.data = payload,
+                    Some(link::node_event::Event::OutputChunk(chunk)) => chunk.data = payload,
+                    _ => {}
+                }
+            }
+            events.push(event);
+        }
+        Ok((!events.is_empty()).then_some(link::NodeEvents { events }))
+    }
+
+    fn take_turns(&self) -> Vec<Outgoing> {
+        let mut table = self.table();
+        let mut frame: Vec<Outgoing> = Vec::new();
         let mut size = 0;
         let mut without_credit = 0;
-        while size < limits::FRAME_BYTES as u64 && without_credit < table.line.len() {
+        while without_credit < table.line.len() {
             let Some(key) = table.line.pop_front() else { break };
-            let room = table.link_room();
-            let Some(attempt) = table.attempts.get_mut(&key) else { continue };
-            if !attempt.can_send(room) {
+            let Table { attempts, credit, line, .. } = &mut *table;
+            let Some(attempt) = attempts.get_mut(&key) else { continue };
+            if !attempt.can_send(credit) {
                 // What has nothing to send leaves the line and joins again when it has.
                 attempt.in_line = attempt.has_unsent();
                 if attempt.in_line {
-                    table.line.push_back(key);
+                    line.push_back(key);
                     without_credit += 1;
                 }
                 continue;
             }
-            let Some((event, cost)) = attempt.send_next() else { continue };
+            let cost = attempt.next_cost().map_or(0, Cost::bytes);
+            if !frame.is_empty() && size + cost > limits::FRAME_BYTES as u64 {
+                line.push_front(key);
+                break;
+            }
+            let Some(outgoing) = attempt.send_next() else { continue };
             size += cost;
-            events.push(event);
-            table.sent_bytes += cost;
-            table.line.push_back(key);
+            credit.take(key, outgoing.cost);
+            frame.push(outgoing);
+            line.push_back(key);
             without_credit = 0;
         }
-        (!events.is_empty()).then_some(link::NodeEvents { events })
+        frame
+    }
+
+    fn lose(&self, event: &link::NodeEvent, error: io::Error) -> io::Error {
+        tracing::error!(weft.invocation.id = %event.invocation_id, %error, "cannot read the spool");
+        if let Ok(invocation) = event.invocation_id.parse()
+            && let Some(attempt) = self.table().attempts.get_mut(&(invocation, event.attempt))
+        {
+            attempt.lose(event.node_sequence, &format!("reading the spool of its node: {error}"));
+        }
+        error
     }
 
     /// News are recorded: they are forgotten here, and their bytes are credit again.
@@ -77,9 +122,9 @@ impl Supervisor {
         let mut table = self.table();
         for entry in acknowledgement.attempts {
             let key = (convert::parse("invocation_id", &entry.invocation_id)?, entry.attempt);
-            let Some(attempt) = table.attempts.get_mut(&key) else { continue };
-            let freed = attempt.acknowledge(entry.node_sequence);
-            table.sent_bytes = table.sent_bytes.saturating_sub(freed);
+            let Table { attempts, credit, .. } = &mut *table;
+            let Some(attempt) = attempts.get_mut(&key) else { continue };
+            attempt.acknowledge(entry.node_sequence, credit);
             table.forget_if_over(key);
             table.join_line(key);
         }

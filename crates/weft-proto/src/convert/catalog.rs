@@ -603,6 +603,23 @@ mod tests {
         assert_eq!(decode_definition(&bytes).unwrap(), (digest, definition()));
     }
 
+    /// A node may be told to take longer names than manifests of weft have; a coordinator knows one bound for all.
+    #[test]
+    fn keys_of_a_row_and_of_a_definition_are_bounded() {
+        let row = |key: String| link::AdvertRow {
+            key,
+            digest: vec![0; 32].into(),
+            definition_digest: vec![0; 32].into(),
+            ..Default::default()
+        };
+        let encoded = |key: String| v1::SkillDefinition { key, ..(&definition()).into() }.encode_to_vec();
+        let (most, more) = ("a".repeat(255), "a".repeat(256));
+        assert_eq!(Row::try_from(row(most.clone())).unwrap().key.as_str(), most);
+        assert_eq!(Row::try_from(row(more.clone())).unwrap_err().field, "key");
+        assert_eq!(decode_definition(&encoded(most.clone())).unwrap().1.key.as_str(), most);
+        assert_eq!(decode_definition(&encoded(more)).unwrap_err().field, "key");
+    }
+
     #[test]
     fn an_unknown_class_is_dangerous_and_an_unknown_gate_still_blocks() {
         assert_eq!(class_from_wire(0), Class::Dangerous);

@@ -8,6 +8,7 @@ use weft_core::{
     limits,
     outcome::{Exit, Final, Outcome, ResultBody},
     policy::{Evidence, PermissionMode},
+    trace::TraceContext,
 };
 
 use super::{
@@ -332,6 +333,16 @@ pub fn news_from_wire(event: Option<link::node_event::Event>) -> Result<Option<N
         }
         Some(Wire::Finished(finished)) => News::Event(EventKind::Finished(Box::new(finished.try_into()?))),
     }))
+}
+
+/// The wire form of a trace context.
+pub fn trace_to_wire(trace: &TraceContext) -> link::TraceContext {
+    link::TraceContext { traceparent: trace.traceparent().into(), tracestate: trace.tracestate().into() }
+}
+
+/// The trace context in a message; `None` when there is none, or none that is sound.
+pub fn trace_from_wire(message: Option<&link::TraceContext>) -> Option<TraceContext> {
+    message.and_then(|trace| TraceContext::parse(&trace.traceparent, &trace.tracestate))
 }
 
 /// The wire form of what speaks for an attempt.

@@ -96,6 +96,7 @@ fn each_outcome_is_logged_once_with_the_wording_of_the_contract() {
 fn an_edit_is_logged_again_and_a_removal_too() {
     let temporary = tempfile::tempdir().unwrap();
     let directory = skill(temporary.path(), "x", "x", "");
+    skill(temporary.path(), "y", "y", "");
     let mut loader = Loader::new(config(&[temporary.path()]));
     let first = loader.load(None);
     write(&directory.join("lib"), "1");
@@ -104,17 +105,110 @@ fn an_edit_is_logged_again_and_a_removal_too() {
     assert!(lines.len() == 1 && lines[0].contains("registered"), "{lines:?}");
     fs::remove_dir_all(&directory).unwrap();
     let (third, lines) = logged(|| loader.load(Some(&second)));
-    assert!(third.copies.is_empty());
+    assert_eq!(names(&third), ["y"]);
     assert!(lines.len() == 1 && lines[0].ends_with("skill.json is gone"), "{lines:?}");
 }
 
 #[test]
-fn no_sources_and_empty_sources_are_fine() {
+fn no_sources_are_fine_and_empty_ones_are_told_of() {
     let empty = tempfile::tempdir().unwrap();
-    assert!(load::<&Path>(&[]).copies.is_empty());
+    let none = load::<&Path>(&[]);
+    assert!(none.copies.is_empty() && none.diagnostics.is_empty());
     let inventory = load(&[empty.path()]);
-    assert!(inventory.copies.is_empty() && inventory.diagnostics.is_empty());
+    assert!(inventory.copies.is_empty());
+    let [told] = &inventory.diagnostics[..] else { panic!("{:?}", inventory.diagnostics) };
+    assert_eq!((told.severity, told.rule.as_str()), (Severity::Warning, "source"), "{told}");
     assert_eq!(inventory.revision, 1);
+}
+
+#[test]
+fn a_source_that_is_a_link_is_logged_with_where_it_leads_and_what_is_there() {
+    let temporary = tempfile::tempdir().unwrap();
+    let root = temporary.path().canonicalize().unwrap();
+    skill(&root.join("real"), "a", "a", "");
+    symlink("real", root.join("link")).unwrap();
+    let mut loader = Loader::new(config(&[root.join("link")]));
+    let (inventory, lines) = logged(|| loader.load(None));
+    assert_eq!(names(&inventory), ["a"]);
+    let root = root.display();
+    let expected = format!("INFO skill loader: dir {root}/link is {root}/real, with 1 skills");
+    assert!(lines.contains(&expected), "{lines:?}");
+    assert!(logged(|| loader.load(None)).1.is_empty(), "once");
+}
+
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Places, below a root, that everybody can write to, each with the skill that it is told for.
+fn exposed(inventory: &Inventory, root: &Path) -> Vec<(String, Option<String>)> {
+    let told = inventory.diagnostics.iter().filter(|one| one.rule == "mode");
+    told.map(|one| {
+        assert_eq!(one.severity, Severity::Warning, "{one}");
+        let below = Path::new(&one.path).strip_prefix(root).unwrap();
+        (below.display().to_string(), one.key.as_ref().map(ToString::to_string))
+    })
+    .collect()
+}
+
+#[test]
+fn what_everybody_can_write_to_is_told_of_for_the_skill_that_it_decides_about() {
+    let temporary = tempfile::tempdir().unwrap();
+    let root = temporary.path().canonicalize().unwrap();
+    for name in ["directory", "sticky", "manifest", "entry", "sound"] {
+        skill(&root, name, name, "");
+    }
+    skill(&root, "shared/one", "one", "");
+    skill(&root, "shared/two", "two", r#","metadata":{"os":"linux"}"#);
+    skill(&root, "elsewhere", "elsewhere", "");
+    script(&root.join("bin/run"), "");
+    write(
+        &root.join("elsewhere/skill.json"),
+        r#"{"name":"elsewhere","description":"d","entry":"../bin/run"}"#,
+    );
+    for (path, mode) in [
+        ("directory", 0o777),
+        ("sticky", 0o1777),
+        ("manifest/skill.json", 0o646),
+        ("entry/run", 0o757),
+        ("sound", 0o775),
+        ("shared", 0o777),
+        ("bin", 0o777),
+    ] {
+        chmod(&root.join(path), mode);
+    }
+    let mut loader = Loader::new(config(&[&root]));
+    let inventory = loader.load(None);
+    assert_eq!(inventory.copies.len(), 8, "nothing is refused: {:?}", inventory.diagnostics);
+    let of = |place: &str, key: &str| (place.to_owned(), Some(key.to_owned()));
+    let expected = [
+        of("bin", "elsewhere"),
+        of("directory", "directory"),
+        of("entry/run", "entry"),
+        of("manifest/skill.json", "manifest"),
+        // Once, and not for each skill in it.
+        ("shared".to_owned(), None),
+    ];
+    assert_eq!(exposed(&inventory, &root), expected);
+    chmod(&root.join("directory"), 0o755);
+    let again = loader.load(Some(&inventory));
+    assert_eq!(exposed(&again, &root).len(), expected.len() - 1);
+    assert_eq!(again.revision, 2, "an advert tells it");
+}
+
+#[test]
+fn of_a_source_that_everybody_can_write_to_nothing_below_is_told_of() {
+    let temporary = tempfile::tempdir().unwrap();
+    let root = temporary.path().canonicalize().unwrap();
+    let source = root.join("above/source");
+    chmod(&skill(&source, "a", "a", ""), 0o777);
+    chmod(&source, 0o777);
+    let link = root.join("link");
+    symlink(&source, &link).unwrap();
+    assert_eq!(exposed(&load(&[&source]), &root), [("above/source".to_owned(), None)]);
+    assert_eq!(exposed(&load(&[&link]), &root), [("link".to_owned(), None)], "as the operator calls it");
+    chmod(&root.join("above"), 0o777);
+    assert_eq!(exposed(&load(&[&source, &link]), &root), [("above".to_owned(), None)]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use weft_client::Client;
 use weft_core::{
     ids::{AgentId, Digest, RequestId, SkillKey},
     invocation::Request,
+    trace::TraceContext,
 };
 
 use super::follow::{self, Manner};
@@ -57,9 +58,15 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The trace of whoever started this, as scripts hand it on.
+fn trace() -> Option<TraceContext> {
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    TraceContext::parse(&variable("TRACEPARENT"), &variable("TRACESTATE"))
+}
+
 impl Call {
     pub(crate) async fn run(self) -> Result<u8, Failure> {
-        let client = self.connection.client();
+        let client = self.connection.client().within(trace());
         let args = self.read_args(&client).await?;
         let request = Request {
             // Known to the coordinator from the connection.

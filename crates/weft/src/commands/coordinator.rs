@@ -8,9 +8,12 @@ use tokio::net::TcpListener;
 use weft_client::channel::DEFAULT_PORT;
 use weft_coordinator::Config;
 use weft_core::policy::Allowed;
-use weft_daemon::{Drain, signal::Signals};
+use weft_daemon::{Drain, Readiness, signal::Signals};
 
-use crate::exit::{self, Failure};
+use crate::{
+    exit::{self, Failure},
+    health::HealthOptions,
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct Coordinator {
@@ -23,6 +26,8 @@ pub(crate) struct Coordinator {
     /// Let skills up to this class run without a person's consent: mutating or dangerous
     #[arg(long, value_name = "CLASS")]
     allow: Option<Allowed>,
+    #[command(flatten)]
+    health: HealthOptions,
 }
 
 pub(crate) fn default_listen() -> SocketAddr {
@@ -36,9 +41,11 @@ impl Coordinator {
         let config = Config { name: self.name, allow: self.allow, ..Config::default() };
         let coordinator = weft_coordinator::Coordinator::build(config);
         let listener = bind(self.listen).await?;
+        let health = self.health.serve(Readiness::new(drain.clone()), drain.clone()).await?;
         tokio::select! {
             served = coordinator.run(listener, drain.clone()) => served.context("coordinator")?,
             () = signals.drive(drain) => {}
+            () = health => {}
         }
         Ok(exit::OK)
     }

@@ -10,13 +10,14 @@ use anyhow::Context as _;
 use clap::Args;
 use weft_client::{Client, SkillQuery};
 use weft_core::policy::Allowed;
-use weft_daemon::{Drain, signal::Signals};
+use weft_daemon::{Drain, Readiness, signal::Signals};
 use weft_node::Config;
 use weft_proto::v1;
 
 use super::{coordinator, node::absolute};
 use crate::{
     args::example,
+    compat::CompatOptions,
     exit::{self, Failure},
     output::{self, program},
     template::Template,
@@ -27,6 +28,8 @@ pub(crate) struct Dev {
     /// Directory whose skills are offered; may be given several times [default: ./skills, or a sample]
     #[arg(long = "skills", value_name = "DIR")]
     skill_dirs: Vec<PathBuf>,
+    #[command(flatten)]
+    compat: CompatOptions,
     /// Address to listen on; loopback only
     #[arg(long, env = "WEFT_LISTEN", value_name = "ADDRESS", default_value_t = coordinator::default_listen())]
     listen: SocketAddr,
@@ -50,6 +53,7 @@ impl Dev {
         let mut node = Config::new(scratch.path().join("node"), skill_dirs.clone());
         node.coordinator = format!("http://{address}").parse().map_err(Failure::usage)?;
         node.drain = Duration::from_secs(10);
+        node.compat = self.compat.switches();
         let client = Client::new(node.coordinator.clone());
         let node = tokio::task::spawn_blocking(move || weft_node::Node::build(node))
             .await
@@ -70,7 +74,7 @@ impl Dev {
             std::future::pending::<anyhow::Result<()>>().await
         };
         let node = async {
-            node.run(node_drain.clone()).await;
+            node.run(node_drain.clone(), &Readiness::new(node_drain.clone())).await;
             // Last: the node tells it how everything ended.
             coordinator_drain.begin();
             Ok(())

@@ -73,7 +73,7 @@ impl Check {
 impl Doctor {
     pub(crate) async fn run(self) -> Result<u8, Failure> {
         let directories = self.directories.skills()?;
-        let inventory = skills::load(&directories);
+        let inventory = skills::load(&directories, self.directories.compat.switches());
         let mut checks = host::checks(inventory.directories().count());
         checks.extend(state::checks(self.directories.state().as_deref()));
         checks.extend(skills::checks(&directories, &inventory));

@@ -3,24 +3,27 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use weft_core::{limits, skill::Class};
-use weft_daemon::{Drain, signal::Signals};
+use weft_daemon::{Drain, Readiness, signal::Signals};
 use weft_node::Config;
-use weft_skills::Compat;
 
 use crate::{
+    compat::CompatOptions,
     exit::{self, Failure},
+    health::HealthOptions,
     target::Connection,
 };
 
-/// Where a node finds its skills and keeps its identity.
+/// Where a node finds its skills, how it reads them, and where it keeps its identity.
 #[derive(Debug, Args)]
 pub(crate) struct Directories {
     /// Directory whose skills are offered; may be given several times, the first wins. Also WEFT_SKILLS_DIRS and
     /// ONGRID_SKILLS_EXTERNAL_DIRS: absolute paths separated by ':' or ','
     #[arg(long = "skills", value_name = "DIR")]
     skill_dirs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) compat: CompatOptions,
     /// Directory that keeps the node's identity; one node at a time [default: /var/lib/weft/node for root, else
     /// ~/.local/state/weft/node]
     #[arg(long, env = "WEFT_STATE_DIR", value_name = "DIR")]
@@ -77,18 +80,8 @@ pub(crate) struct Node {
     #[arg(long, env = "WEFT_MAX_TIMEOUT", value_name = "SECONDS", default_value_t = limits::MAX_TIMEOUT.as_secs(),
           value_parser = clap::value_parser!(u64).range(1..=limits::MAX_OPERATOR_TIMEOUT.as_secs()))]
     max_timeout: u64,
-    /// Take manifests that were valid before weft; may be given several times
-    #[arg(long, env = "WEFT_COMPAT", value_enum, value_delimiter = ',')]
-    compat: Vec<Leniency>,
-}
-
-/// A rule for manifests that is stricter than it was before weft.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Leniency {
-    /// A time-out out of range is brought into it
-    ClampTimeouts,
-    /// A description of white space is a description
-    BlankDescriptions,
+    #[command(flatten)]
+    health: HealthOptions,
 }
 
 /// Parses `name=value`.
@@ -102,20 +95,24 @@ fn label(text: &str) -> Result<(String, String), String> {
 impl Node {
     pub(crate) async fn run(self) -> Result<u8, Failure> {
         let signals = Signals::catch().context("catch signals")?;
-        let config = self.config()?;
+        let (config, health) = self.config()?;
         let node = tokio::task::spawn_blocking(move || weft_node::Node::build(config))
             .await
             .context("build the node")?
             .context("cannot start the node")?;
         let drain = Drain::new();
+        let readiness = Readiness::new(drain.clone());
+        let run = node.run(drain.clone(), &readiness);
+        let health = health.serve(readiness, drain.clone()).await?;
         tokio::select! {
-            () = node.run(drain.clone()) => {}
+            () = run => {}
             () = signals.drive(drain) => {}
+            () = health => {}
         }
         Ok(exit::OK)
     }
 
-    fn config(self) -> Result<Config, Failure> {
+    fn config(self) -> Result<(Config, HealthOptions), Failure> {
         let state_dir = self.directories.state().ok_or_else(|| {
             Failure::usage(
                 "there is no home directory to keep the node's identity in; name one with --state-dir",
@@ -131,14 +128,11 @@ impl Node {
         config.max_class = self.max_class;
         config.allow_loader_variables = self.allow_loader_variables;
         config.max_timeout = Duration::from_secs(self.max_timeout);
-        config.compat = Compat {
-            clamp_timeouts: self.compat.contains(&Leniency::ClampTimeouts),
-            blank_descriptions: self.compat.contains(&Leniency::BlankDescriptions),
-        };
+        config.compat = self.directories.compat.switches();
         if let Some(name) = self.name {
             config.name = name;
         }
-        Ok(config)
+        Ok((config, self.health))
     }
 }
 

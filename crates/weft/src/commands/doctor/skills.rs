@@ -7,7 +7,7 @@ use std::{
 };
 
 use weft_core::skill::Severity;
-use weft_skills::{Config, Inventory, Loader, Source};
+use weft_skills::{Compat, Config, Inventory, Loader, Source};
 
 use super::Check;
 
@@ -15,8 +15,9 @@ use super::Check;
 const NAMED: usize = 3;
 
 /// Loads the directories as a node does.
-pub(super) fn load(directories: &[PathBuf]) -> Inventory {
-    Loader::new(Config::new(directories.iter().map(Source::managed).collect())).load(None)
+pub(super) fn load(directories: &[PathBuf], compat: Compat) -> Inventory {
+    let config = Config { compat, ..Config::new(directories.iter().map(Source::managed).collect()) };
+    Loader::new(config).load(None)
 }
 
 /// Checks each directory, and what all of them hold.
@@ -124,7 +125,7 @@ mod tests {
         chmod(0o757);
         assert!(weakness(&open).is_some_and(|why| why.contains("everybody")));
         let directories = [open.clone()];
-        let checks = checks(&directories, &load(&directories));
+        let checks = checks(&directories, &load(&directories, Compat::default()));
         assert_eq!(
             checks.iter().map(|check| check.verdict).collect::<Vec<_>>(),
             [Verdict::Warn, Verdict::Ok]

@@ -9,10 +9,11 @@ use weft_core::{
     text,
 };
 use weft_proto::{json, v1};
-use weft_skills::{Config, Copy, Inventory, Loader, Source, lint};
+use weft_skills::{Compat, Config, Copy, Inventory, Loader, Source, lint};
 
 use super::directory;
 use crate::{
+    compat::CompatOptions,
     exit::{self, Failure},
     output::{self, Format},
 };
@@ -25,6 +26,8 @@ pub(crate) struct Lint {
     /// Warnings and advice count as errors
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    compat: CompatOptions,
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
@@ -40,8 +43,9 @@ struct Findings {
 
 impl Findings {
     /// Loads directories as a node would that offers them.
-    fn of(directories: Vec<PathBuf>) -> Self {
-        let config = Config::new(directories.into_iter().map(Source::managed).collect());
+    fn of(directories: Vec<PathBuf>, compat: Compat) -> Self {
+        let sources = directories.into_iter().map(Source::managed).collect();
+        let config = Config { compat, ..Config::new(sources) };
         let mut loader = Loader::new(config);
         let inventory = loader.load(None);
         let advise = |copy| lint::advise(copy, &loader.config().host);
@@ -62,8 +66,9 @@ impl Lint {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let paths = if self.paths.is_empty() { vec![here()] } else { self.paths };
         let directories = paths.iter().map(|path| directory(path)).collect::<Result<Vec<_>, _>>()?;
-        let found = Findings::of(directories);
-        if found.inventory.copies.is_empty() && found.diagnostics.is_empty() {
+        let found = Findings::of(directories, self.compat.switches());
+        // A node only warns of a source without skills; whoever lints means some.
+        if found.inventory.copies.is_empty() && found.diagnostics.iter().all(|one| one.rule == "source") {
             let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
             return Err(Failure::usage(format!("no skill.json and no SKILL.md in {}", paths.join(", "))));
         }

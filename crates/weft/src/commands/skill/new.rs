@@ -4,7 +4,10 @@ use std::{io, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use weft_core::{ids::SkillKey, skill::Class};
+use weft_core::{
+    ids::{MAX_SKILL_NAME, SkillKey},
+    skill::Class,
+};
 
 use crate::{
     args::example::quoted,
@@ -33,6 +36,9 @@ pub(crate) struct New {
 }
 
 fn name(text: &str) -> Result<String, String> {
+    if text.len() > MAX_SKILL_NAME {
+        return Err(format!("longer than the {MAX_SKILL_NAME} characters that a manifest may have"));
+    }
     match SkillKey::normalise(text) {
         Ok(key) if key.as_str() == text => Ok(text.to_owned()),
         Ok(key) => Err(format!("not the name of a skill; {key} would be")),

@@ -27,6 +27,7 @@ use crate::{
         call::seconds,
         follow::{Manner, Printer},
     },
+    compat::CompatOptions,
     exit::{self, Failure},
     output::{self, Format},
 };
@@ -37,6 +38,8 @@ pub(crate) struct Test {
     path: PathBuf,
     #[command(flatten)]
     given: ArgsOptions,
+    #[command(flatten)]
+    compat: CompatOptions,
     /// Seconds that it may take; the manifest may say less
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
@@ -53,6 +56,7 @@ impl Test {
             tempfile::Builder::new().prefix("weft-test-").tempdir().context("make a scratch directory")?;
         let mut config = Config::new(scratch.path().join("node"), vec![directory.clone()]);
         config.slots = Some(1);
+        config.compat = self.compat.switches();
         let local = tokio::task::spawn_blocking(move || Local::build(config))
             .await
             .context("build the node")?
