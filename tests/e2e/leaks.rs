@@ -559,3 +559,61 @@ fn large_results_without_a_coordinator_to_take_them_wait_on_disk_and_arrive_whol
         }
     });
 }
+
+#[test]
+fn a_spool_that_cannot_be_read_costs_its_stderr_and_nothing_else() {
+    let mut fabric = fabric();
+    let (go, done) = (fabric.path("go"), fabric.path("done"));
+    let script = format!(
+        "echo begun >&2; while [ ! -e {} ]; do sleep 0.02; done; \
+         head -c 20000000 /dev/zero | tr '\\0' '\\n' >&2; : > {}; echo '{{\"ok\":true}}'",
+        go.display(),
+        done.display()
+    );
+    let chatty = Skill::sh("chatty", &script).with("timeout_seconds", json!(300));
+    let node = fabric.node("host", &[chatty, Skill::echo("quick")], &Spec::new());
+    fabric.wait_for_skill("chatty", SOON, |_| true);
+    fabric.wait_for_skill("quick", SOON, |_| true);
+    runtime().block_on(async {
+        let client = fabric.client();
+        let id = client.create(&request("chatty", "{}")).await.unwrap().id.parse().unwrap();
+        let mut first = client.watch(id, 0);
+        while !matches!(
+            first.next().await.unwrap().unwrap(),
+            Followed::Event(Event { kind: EventKind::Stderr { .. }, .. })
+        ) {}
+        fabric.coordinator().signal(Signal::STOP);
+        put(&go, "");
+        eventually("the skill has said everything", SOON, || done.exists().then_some(()));
+        eventually("the skill has ended", SOON, || children(node.pid()).is_empty().then_some(()));
+        // The file has no name, but its descriptor can be opened again.
+        let spool = fs::read_dir(format!("/proc/{}/fd", node.pid())).unwrap().flatten().find(|entry| {
+            fs::metadata(entry.path()).is_ok_and(|file| file.is_file() && file.len() > 1_000_000)
+                && fs::read_link(entry.path()).is_ok_and(|link| link.to_string_lossy().ends_with("(deleted)"))
+        });
+        let spool = fs::OpenOptions::new().write(true).open(spool.unwrap().path()).unwrap();
+        let mut length = 0;
+        eventually("the last of it is written", SOON, || {
+            let before = std::mem::replace(&mut length, spool.metadata().unwrap().len());
+            (before == length).then_some(())
+        });
+        spool.set_len(0).unwrap();
+        fabric.coordinator().signal(Signal::CONT);
+        let seen = Observed::of(client.watch(id, 0)).await.unwrap();
+        assert_eq!(seen.last().outcome, Outcome::Succeeded, "{}", seen.last().message);
+        assert_eq!(seen.result(), b"{\"ok\":true}\n");
+        let gaps: Vec<u64> = seen
+            .events
+            .iter()
+            .filter_map(|(_, event)| match event.kind {
+                EventKind::Gap { bytes, .. } => Some(bytes),
+                _ => None,
+            })
+            .collect();
+        assert!(gaps.len() <= 8 && gaps.iter().sum::<u64>() > 15_000_000, "{gaps:?}");
+        assert_eq!(seen.last().dropped_bytes, gaps.iter().sum::<u64>());
+        assert!(node.stderr().matches("no coordinator").count() <= 2, "{}", node.stderr());
+        let quick = Observed::of(client.invoke(&request("quick", "{}"))).await.unwrap();
+        assert_eq!(quick.last().outcome, Outcome::Succeeded, "{}", quick.last().message);
+    });
+}

@@ -130,11 +130,14 @@ impl Invocations {
             self.live.insert(id, live.clone());
             let (skill, class) = (inner.invocation.request.skill.clone(), inner.invocation.class);
             inner.step(Trigger::Ready);
-            let dispatched = inner.give(attempt);
+            let dispatched = inner.give(attempt, "");
             let events = inner.number([EventKind::Admitted { skill, class }, dispatched]);
             let created = self.store.create(&inner.invocation, events);
             if !matches!(created, Ok((Created::New, _))) {
                 self.live.remove(&id);
+                if let Some(spans) = inner.attempt.as_mut().and_then(|attempt| attempt.spans.take()) {
+                    spans.give_up("the invocation was not recorded");
+                }
             }
             (created, inner.invocation.clone(), inner.trace_id().map(str::to_owned))
         };
@@ -200,7 +203,7 @@ impl Invocations {
             return None;
         }
         inner.retries += 1;
-        let dispatched = inner.give(attempt);
+        let dispatched = inner.give(attempt, reason);
         let recorded = self.record(inner, [EventKind::Queued { reason: reason.to_owned() }, dispatched])?;
         Some(Prepared { live: live.clone(), attempt: inner.invocation.attempts, recorded })
     }
@@ -448,8 +451,9 @@ fn store_full(error: StoreError) -> Refusal {
 pub(crate) type InHand = HashMap<(InvocationId, u32), link::AttemptInHand>;
 
 impl Inner {
-    /// Gives the invocation to a node: the next attempt. Nothing of the one before carries over.
-    fn give(&mut self, attempt: Attempt) -> EventKind {
+    /// Gives the invocation to a node: the next attempt, and why the one before was given up. Nothing of that carries
+    /// over.
+    fn give(&mut self, attempt: Attempt, reason: &str) -> EventKind {
         let number = self.invocation.attempts + 1;
         let before = self.attempt.take().and_then(|attempt| attempt.spans);
         self.step(Trigger::Dispatch { attempt: number });
@@ -460,7 +464,7 @@ impl Inner {
         self.result_dropped = false;
         let event =
             EventKind::Dispatched { node: attempt.node.clone(), attempt: number, digest: attempt.digest };
-        let before = before.and_then(|spans| spans.give_up("the invocation moved on"));
+        let before = before.and_then(|spans| spans.give_up(reason));
         let spans = Spans::start(self.trace.as_ref(), &self.invocation, before.as_ref());
         self.attempt = Some(Attempt { spans: Some(spans), ..attempt });
         event

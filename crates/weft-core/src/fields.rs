@@ -18,8 +18,6 @@ pub const SKILL_DIGEST: &str = "weft.skill.digest";
 pub const SKILL_KEY: &str = "weft.skill.key";
 /// Seconds that an invocation waited for a place to run.
 pub const QUEUE_SECONDS: &str = "weft.queue.seconds";
-/// Lines that a skill wrote to stderr.
-pub const STDERR_LINES: &str = "weft.stderr.lines";
 /// Bytes that a skill wrote to stderr.
 pub const STDERR_BYTES: &str = "weft.stderr.bytes";
 /// Bytes of stderr that found no room and were left out.
@@ -56,10 +54,6 @@ pub const RPC_METHOD: &str = "rpc.method";
 pub const DISPATCH_METHOD: &str = "weft.link.v1.LinkService/Dispatch";
 /// The name of the status that a call ended with: `OK`, `NOT_FOUND` …
 pub const RPC_STATUS_CODE: &str = "rpc.status_code";
-/// The host name or address of a server.
-pub const SERVER_ADDRESS: &str = "server.address";
-/// The port of a server.
-pub const SERVER_PORT: &str = "server.port";
 
 /// What kind of error ended a span; one of few words.
 pub const ERROR_TYPE: &str = "error.type";

@@ -20,7 +20,7 @@ pub const RESULT_BYTES: u64 = 16 * 1024 * 1024;
 pub const INLINE_RESULT_BYTES: usize = 256 * 1024;
 /// Size of one chunk of a large result, in bytes.
 pub const CHUNK_BYTES: usize = 256 * 1024;
-/// Largest payload of one frame on a node's link that is not a result chunk, in bytes.
+/// Largest payload of one frame that a node sends on its link, in bytes.
 pub const FRAME_BYTES: usize = 64 * 1024;
 /// How much of a failing child's stdout, and of any child's stderr, the final record keeps, in bytes.
 pub const TAIL_BYTES: usize = 64 * 1024;

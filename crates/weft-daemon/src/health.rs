@@ -1,6 +1,6 @@
 //! The port for whoever looks after the process: `/healthz`, `/readyz` and `/metrics` over plain HTTP.
 //!
-//! It says nothing about skills and their callers, and has no TLS. It is bounded in everything: connections, requests
+//! It names skills and nothing of their callers, args or results, and has no TLS. It is bounded in everything: connections, requests
 //! on one (a single one), and time.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};

@@ -91,6 +91,8 @@ pub(crate) struct Attempt {
     news: VecDeque<Item>,
     next_sequence: u64,
     acknowledged: u64,
+    /// The last sequence that was sent in any session. What stands up to there may be recorded, and stays as it is.
+    ever_sent: u64,
     /// Items at the front of `news` that were sent in this session.
     sent: usize,
     /// What the stderr in `news` costs in memory.
@@ -177,6 +179,7 @@ impl Attempt {
             news: VecDeque::new(),
             next_sequence: 1,
             acknowledged: 0,
+            ever_sent: 0,
             sent: 0,
             kept_stderr: 0,
             filling: None,
@@ -239,9 +242,8 @@ impl Attempt {
         self.stderr_offset += len;
         // What waits in the spool grows by whole pieces, not by lines: each costs memory and a message.
         if let Some(extent) = &spooled
-            && self.has_unsent()
             && let Some(Item { news: News::Event(EventKind::Stderr { .. }), spooled: Some(last), .. }) =
-                self.news.back_mut()
+                self.news.back_mut().filter(|item| item.sequence > self.ever_sent)
             && last.join(extent, PIECE)
         {
             return;
@@ -254,54 +256,75 @@ impl Attempt {
         self.stderr_offset += bytes;
         let sequence = self.next_sequence;
         self.tell(News::Event(EventKind::Gap { node_from: sequence, node_to: sequence, bytes }));
+        self.join_gaps(self.news.len() - 1);
     }
 
-    /// Turns the oldest stderr that has not been sent into a gap. `false` when there is none.
+    /// Turns the oldest stderr that was never sent into a gap. `false` when there is none.
     pub(crate) fn drop_oldest_stderr(&mut self) -> bool {
-        let Some(at) = (self.sent..self.news.len()).find(|at| self.news[*at].stderr() > 0) else {
-            return false;
-        };
-        let (sequence, bytes) = (self.news[at].sequence, self.news[at].stderr());
-        self.dropped += bytes;
-        self.kept_stderr -= self.news[at].kept();
-        // Joins the gap before it, so that a flood costs one item.
-        if at > self.sent
-            && let Item {
-                sequence: before,
-                news: News::Event(EventKind::Gap { node_to, bytes: missing, .. }),
-                ..
-            } = &mut self.news[at - 1]
-            && *node_to + 1 == sequence
-        {
-            *node_to = sequence;
-            *missing += bytes;
-            *before = sequence;
-            self.news.remove(at);
-        } else {
-            self.news[at].become_gap(bytes);
-        }
+        let never_sent = |item: &Item| item.sequence > self.ever_sent && item.stderr() > 0;
+        let Some(at) = self.news.iter().position(never_sent) else { return false };
+        self.drop_stderr(at);
+        self.join_gaps(at);
         true
     }
 
-    /// What the spool held under this sequence cannot be read: it is missing from now on, and told so. A result that
-    /// is not whole is none.
-    pub(crate) fn lose(&mut self, sequence: u64, why: &str) {
-        let Some(at) = self.news.iter().position(|item| item.sequence == sequence) else { return };
-        let bytes = self.news[at].stderr();
-        if !self.news[at].is_chunk() {
-            self.dropped += bytes;
-            self.kept_stderr -= self.news[at].kept();
-            self.news[at].become_gap(bytes);
-            return;
+    fn drop_stderr(&mut self, at: usize) {
+        let item = &mut self.news[at];
+        let bytes = item.stderr();
+        self.kept_stderr -= item.kept();
+        self.dropped += bytes;
+        item.become_gap(bytes);
+    }
+
+    /// Joins a gap to the gap before it, so that a flood costs one item. Whether it did.
+    fn join_gaps(&mut self, at: usize) -> bool {
+        let Some(before) = at.checked_sub(1).filter(|before| self.news[*before].sequence > self.ever_sent)
+        else {
+            return false;
+        };
+        let (first, second) = (&self.news[before].news, &self.news[at].news);
+        let (
+            News::Event(EventKind::Gap { node_from, bytes: some, .. }),
+            News::Event(EventKind::Gap { node_to, bytes: more, .. }),
+        ) = (first, second)
+        else {
+            return false;
+        };
+        let joined = EventKind::Gap { node_from: *node_from, node_to: *node_to, bytes: some + more };
+        self.news[at].news = News::Event(joined);
+        self.news.remove(before);
+        true
+    }
+
+    /// The spool cannot be read: what this attempt has there is missing from now on, and told so. A result that is not
+    /// whole is none.
+    pub(crate) fn lose_spooled(&mut self, why: &str) {
+        let before = self.dropped;
+        let mut result_lost = false;
+        let mut at = 0;
+        while at < self.news.len() {
+            if self.news[at].spooled.is_some() && self.news[at].is_chunk() {
+                result_lost = true;
+            } else if self.news[at].spooled.is_some() {
+                self.drop_stderr(at);
+                if self.join_gaps(at) {
+                    continue;
+                }
+            }
+            at += 1;
         }
+        let lost = self.dropped - before;
         for item in self.news.iter_mut() {
-            if item.is_chunk() {
+            if result_lost && item.is_chunk() {
                 item.become_gap(0);
             }
             if let News::Event(EventKind::Finished(last)) = &mut item.news {
-                last.outcome = Outcome::Unknown;
-                last.message = format!("it ran, and its result was lost: {why}");
-                last.result = ResultBody::None;
+                last.dropped_bytes += lost;
+                if result_lost {
+                    last.outcome = Outcome::Unknown;
+                    last.message = format!("it ran, and its result was lost: {why}");
+                    last.result = ResultBody::None;
+                }
             }
         }
     }
@@ -332,6 +355,7 @@ impl Attempt {
             event: Some((&item.news).into()),
         };
         self.sent += 1;
+        self.ever_sent = self.ever_sent.max(item.sequence);
         Some(Outgoing { event, spooled: item.spooled.clone(), cost: item.cost() })
     }
 
@@ -345,6 +369,9 @@ impl Attempt {
                 credit.give_back(self.order.key, item.cost());
             }
         }
+        if self.news.is_empty() {
+            self.filling = None;
+        }
     }
 
     /// A new session: everything that is not acknowledged is sent again.
@@ -356,6 +383,11 @@ impl Attempt {
     /// Whether everything it had to tell is recorded.
     pub(crate) fn is_told(&self) -> bool {
         self.news.is_empty()
+    }
+
+    /// Pieces of news that are not recorded yet.
+    pub(crate) fn untold(&self) -> usize {
+        self.news.len()
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -490,6 +522,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_dropped_before_it_comes_here_costs_one_gap_until_that_is_sent() {
+        let mut attempt = attempt();
+        for _ in 0..1000 {
+            attempt.tell_dropped(10);
+        }
+        assert_eq!(attempt.untold(), 1);
+        drain(&mut attempt);
+        attempt.rewind();
+        // It may be recorded, so it stays as it was told.
+        attempt.tell_dropped(5);
+        attempt.tell_dropped(5);
+        let gaps: Vec<_> = drain(&mut attempt)
+            .into_iter()
+            .map(|out| match out.event.event {
+                Some(link::node_event::Event::Gap(gap)) => (gap.node_from, gap.node_to, gap.bytes),
+                other => panic!("not a gap: {other:?}"),
+            })
+            .collect();
+        assert_eq!(gaps, [(1, 1000, 10_000), (1001, 1002, 10)]);
+    }
+
+    #[test]
     fn a_large_result_costs_no_stderr() {
         let (mut attempt, spool) = (attempt(), spool());
         for _ in 0..32 {
@@ -512,7 +566,7 @@ mod tests {
         let mut last = Final::without_run(Outcome::Succeeded, "");
         last.result = ResultBody::Chunked { size: 3, digest: Digest::of(b"{{{") };
         attempt.tell(News::Event(EventKind::Finished(Box::new(last))));
-        attempt.lose(3, "disk on fire");
+        attempt.lose_spooled("disk on fire");
         let sent = drain(&mut attempt);
         assert!(sent.iter().all(|out| out.spooled.is_none()));
         let Some(link::node_event::Event::Finished(last)) = &sent[4].event.event else {

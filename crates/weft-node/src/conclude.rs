@@ -34,7 +34,8 @@ pub(crate) fn conclude(
     let stdout_tail = if succeeded {
         Bytes::new()
     } else {
-        report.stdout.slice_ref(text::tail(&report.stdout, limits::TAIL_BYTES))
+        // A copy: a slice would keep all of it.
+        Bytes::copy_from_slice(text::tail(&report.stdout, limits::TAIL_BYTES))
     };
     let last = Final {
         outcome,

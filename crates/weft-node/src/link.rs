@@ -1,6 +1,6 @@
 //! The link to the coordinator: one stream, opened again whenever it breaks.
 
-use std::{collections::VecDeque, io, sync::Arc, time::Duration};
+use std::{collections::VecDeque, future::pending, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use prost::Message as _;
@@ -225,43 +225,62 @@ impl<'a> Session<'a> {
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
         let mut told_draining = false;
+        let outgoing = self.outgoing.clone();
+        // Taken for sending, and read from the spool.
+        let (mut next, mut loading) = (None, None);
         self.advertise();
         loop {
-            let frame = match self.next_message() {
-                Ok(message) => message,
-                Err(error) => return End::Broken(format!("the spool cannot be read: {error}")),
+            if next.is_none() {
+                next = self.control.pop_front().or_else(|| self.parts.pop_front().map(Message::Part));
+            }
+            if next.is_none()
+                && loading.is_none()
+                && let Some(frame) = supervisor.next_frame()
+            {
+                if frame.is_spooled() {
+                    // The link is read meanwhile, and control goes out.
+                    loading = Some(tokio::task::spawn_blocking(|| frame.load()));
+                } else {
+                    next = frame.load().ok().map(|events| self.frame(events));
+                }
+            }
+            let idle = next.is_none() && loading.is_none();
+            let loaded = async {
+                match &mut loading {
+                    Some(loading) => loading.await,
+                    None => pending().await,
+                }
             };
-            if let Some(frame) = frame {
-                // Reading goes on while the transport is busy: an acknowledgement may be what it waits for.
-                let sending = self.outgoing.clone();
-                let sent = sending.send(message(frame));
-                tokio::pin!(sent);
-                loop {
-                    tokio::select! {
-                        biased;
-                        sent = &mut sent => match sent {
-                            Ok(()) => break,
-                            Err(_) => return End::Broken("the link closed".into()),
-                        },
-                        incoming = self.incoming.message() => {
-                            heard = Instant::now();
-                            if let Some(end) = self.take(incoming) {
-                                return end;
-                            }
+            // Every arm gets its turn, also when one is always ready: heartbeats among results, and acknowledgements
+            // while the transport is busy.
+            tokio::select! {
+                room = outgoing.reserve(), if next.is_some() => match room {
+                    Ok(room) => {
+                        if let Some(next) = next.take() {
+                            room.send(message(next));
                         }
-                        () = sleep_until(heard + self.lease) => return silent(),
+                    }
+                    Err(_) => return End::Broken("the link closed".into()),
+                },
+                loaded = loaded => {
+                    loading = None;
+                    match loaded {
+                        // Behind what was put there meanwhile.
+                        Ok(Ok(events)) => {
+                            let frame = self.frame(events);
+                            self.control.push_back(frame);
+                        }
+                        Ok(Err(error)) => return End::Broken(format!("the spool cannot be read: {error}")),
+                        Err(_) => return End::Broken("the spool cannot be read".into()),
                     }
                 }
-                continue;
-            }
-            tokio::select! {
                 incoming = self.incoming.message() => {
                     heard = Instant::now();
                     if let Some(end) = self.take(incoming) {
                         return end;
                     }
                 }
-                () = supervisor.has_news() => {}
+                () = supervisor.has_news(), if idle => {}
                 Ok(()) = self.inventory.changed() => self.advertise(),
                 _ = heartbeat.tick() => {
                     let (running, queued) = supervisor.load();
@@ -277,21 +296,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What goes next: control first, then what is left of a frame, then the next frame.
-    fn next_message(&mut self) -> io::Result<Option<Message>> {
-        if let Some(control) = self.control.pop_front() {
-            return Ok(Some(control));
+    /// What goes out first of a frame of news; the rest of a large one comes in parts, when nothing of control waits.
+    fn frame(&mut self, events: link::NodeEvents) -> Message {
+        if events.encoded_len() <= limits::FRAME_BYTES {
+            return Message::Events(events);
         }
-        if self.parts.is_empty() {
-            match self.link.supervisor.next_frame()? {
-                None => return Ok(None),
-                Some(events) if events.encoded_len() <= limits::FRAME_BYTES => {
-                    return Ok(Some(Message::Events(events)));
-                }
-                Some(events) => self.parts = parts::split(&events),
-            }
-        }
-        Ok(self.parts.pop_front().map(Message::Part))
+        self.parts = parts::split(&events);
+        self.parts.pop_front().map_or(Message::Events(events), Message::Part)
     }
 
     fn advertise(&mut self) {

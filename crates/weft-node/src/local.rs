@@ -154,10 +154,12 @@ impl Invocation {
                 return None;
             }
             match self.supervisor.next_frame() {
-                Ok(Some(frame)) => self.take(frame),
-                Ok(None) => self.supervisor.has_news().await,
-                // As in a new session: what is left is sent again.
-                Err(_) => drop(self.supervisor.in_hand()),
+                Some(frame) => match frame.load() {
+                    Ok(events) => self.take(events),
+                    // As in a new session: what is left is sent again.
+                    Err(_) => drop(self.supervisor.in_hand()),
+                },
+                None => self.supervisor.has_news().await,
             }
         }
     }

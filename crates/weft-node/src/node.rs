@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use weft_core::ids::{JournalId, NodeId};
 use weft_daemon::{Drain, Readiness, TaskGroup};
 use weft_exec::Executor;
@@ -20,7 +20,7 @@ use crate::{
 const SWEEP: Duration = Duration::from_millis(250);
 /// How long invocations that were told to end may take beyond their grace.
 const KILL: Duration = Duration::from_secs(20);
-/// How long the coordinator may take to record the last news of a node that stops.
+/// How long a node that stops waits for a coordinator that records nothing.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Why there is no node.
@@ -156,6 +156,7 @@ impl Node {
         drain.begun().await;
         supervisor.refuse_new();
         link_drain.begin();
+        let limit = Instant::now() + config.drain;
         let (running, queued) = supervisor.load();
         tracing::info!(running, queued, limit_s = config.drain.as_secs(), "draining");
         tokio::select! {
@@ -167,8 +168,15 @@ impl Node {
         if timeout(config.stop_grace + KILL, supervisor.idle()).await.is_err() {
             tracing::error!("stopping although invocations have not ended");
         }
-        if timeout(LAST_WORDS, supervisor.told()).await.is_err() {
-            tracing::warn!("stopping although the coordinator has not recorded every outcome");
+        // As long as it takes something, what is left is worth waiting for.
+        let mut untold = supervisor.untold();
+        while timeout(LAST_WORDS, supervisor.told()).await.is_err() {
+            let left = supervisor.untold();
+            if left >= untold || Instant::now() >= limit || drain.stop_token().is_cancelled() {
+                tracing::warn!(left, "stopping although the coordinator has not recorded all news");
+                break;
+            }
+            untold = left;
         }
         link_drain.stop();
         drain.stop();

@@ -90,6 +90,7 @@ pub(crate) fn process_ended(mut span: Span, report: &Report) {
         }
         None => match &report.ending {
             Ending::CannotStart(error) => span.fail("cannot_start", error),
+            _ if report.pid.is_none() => span.fail("never_started", "ended before it started"),
             _ => span.fail("lost", "its exit status was lost"),
         },
     }

@@ -1,14 +1,14 @@
 //! What children said and no coordinator has taken yet, on disk.
 //!
 //! One file without a name, so that nothing of it outlives the node, in blocks that every attempt shares. A block goes
-//! back when nobody names it any more; the file is cut when none is named. Reading and writing need no lock, so that
-//! a slow disk holds up only who uses it.
+//! back when nobody names it any more; when none is named, another file takes the place of this one. The disk is never
+//! touched under the lock, so that a slow one holds up only who uses it.
 
 use std::{
     fs::File,
     io,
     os::unix::fs::FileExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -23,20 +23,24 @@ const BLOCK: u32 = limits::CHUNK_BYTES as u32;
 pub(crate) struct Spool(Arc<Shared>);
 
 struct Shared {
-    file: File,
+    directory: PathBuf,
     blocks: Mutex<Blocks>,
     /// Blocks that stderr may use. A result always finds room.
     for_stderr: u32,
 }
 
-#[derive(Default)]
 struct Blocks {
+    file: Arc<File>,
     free: Vec<u32>,
     /// Blocks in the file.
     made: u32,
 }
 
 impl Blocks {
+    fn new(directory: &Path) -> io::Result<Self> {
+        Ok(Self { file: Arc::new(tempfile::tempfile_in(directory)?), free: Vec::new(), made: 0 })
+    }
+
     fn used(&self) -> u32 {
         self.made - u32::try_from(self.free.len()).unwrap_or(u32::MAX)
     }
@@ -45,6 +49,7 @@ impl Blocks {
 /// A block of the file for as long as this lives.
 pub(crate) struct Block {
     spool: Spool,
+    file: Arc<File>,
     index: u32,
 }
 
@@ -70,8 +75,8 @@ impl Spool {
 
     fn with_limit(directory: &Path, bytes: u64) -> io::Result<Self> {
         Ok(Self(Arc::new(Shared {
-            file: tempfile::tempfile_in(directory)?,
-            blocks: Mutex::default(),
+            directory: directory.to_owned(),
+            blocks: Mutex::new(Blocks::new(directory)?),
             for_stderr: u32::try_from(bytes / u64::from(BLOCK)).unwrap_or(u32::MAX),
         })))
     }
@@ -102,19 +107,28 @@ impl Spool {
             blocks.made += 1;
             blocks.made - 1
         });
-        Filling { block: Arc::new(Block { spool: self.clone(), index }), filled: 0 }
+        let file = blocks.file.clone();
+        Filling { block: Arc::new(Block { spool: self.clone(), file, index }), filled: 0 }
+    }
+
+    /// Whether the file takes room that nobody uses.
+    pub(crate) fn is_idle(&self) -> bool {
+        let blocks = self.blocks();
+        blocks.made > 0 && blocks.used() == 0
     }
 
     /// Gives the disk back what nobody uses. Blocks on the disk.
-    pub(crate) fn trim(&self) {
+    ///
+    /// # Errors
+    /// When there can be no other file.
+    pub(crate) fn trim(&self) -> io::Result<()> {
+        let fresh = Blocks::new(&self.0.directory)?;
         let mut blocks = self.blocks();
-        if blocks.made > 0 && blocks.used() == 0 {
-            // Under the lock, so that no block is taken from what is being cut.
-            if let Err(error) = self.0.file.set_len(0) {
-                tracing::debug!(%error, "cannot cut the spool");
-            }
-            *blocks = Blocks::default();
-        }
+        // Somebody may have taken a block meanwhile.
+        let done = if blocks.used() == 0 { std::mem::replace(&mut *blocks, fresh) } else { fresh };
+        drop(blocks);
+        drop(done);
+        Ok(())
     }
 }
 
@@ -131,13 +145,13 @@ impl Filling {
 impl Extent {
     /// Fills it. Blocks on the disk.
     pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        self.block.spool.0.file.write_all_at(bytes, self.position())
+        self.block.file.write_all_at(bytes, self.position())
     }
 
     /// What it holds. Blocks on the disk, which rarely means more than a copy: it was written a moment ago.
     pub(crate) fn read(&self) -> io::Result<Bytes> {
         let mut bytes = vec![0; self.len as usize];
-        self.block.spool.0.file.read_exact_at(&mut bytes, self.position())?;
+        self.block.file.read_exact_at(&mut bytes, self.position())?;
         Ok(bytes.into())
     }
 
@@ -171,6 +185,10 @@ impl Drop for Block {
 mod tests {
     use super::*;
 
+    fn length(spool: &Spool) -> u64 {
+        spool.blocks().file.metadata().unwrap().len()
+    }
+
     #[test]
     fn what_was_kept_is_read_again_whoever_else_writes() {
         let dir = tempfile::tempdir().unwrap();
@@ -197,14 +215,16 @@ mod tests {
         let blocks: Vec<_> = std::iter::from_fn(|| spool.block()).collect();
         assert_eq!(blocks.len(), 3);
         let result = spool.keep(b"result").unwrap();
-        assert_eq!(spool.0.file.metadata().unwrap().len(), 3 * u64::from(BLOCK) + 6);
+        assert_eq!(length(&spool), 3 * u64::from(BLOCK) + 6);
         drop(blocks);
-        spool.trim();
+        assert!(!spool.is_idle());
+        spool.trim().unwrap();
         assert_eq!(result.read().unwrap(), "result");
         drop(result);
-        spool.trim();
-        assert_eq!(spool.0.file.metadata().unwrap().len(), 0);
-        assert!(spool.block().is_some());
+        assert!(spool.is_idle());
+        spool.trim().unwrap();
+        assert_eq!(length(&spool), 0);
+        assert!(!spool.is_idle() && spool.block().is_some());
     }
 
     #[test]

@@ -307,6 +307,11 @@ impl Supervisor {
             .await;
     }
 
+    /// How much news is not recorded yet.
+    pub(crate) fn untold(&self) -> usize {
+        self.table().attempts.values().map(Attempt::untold).sum()
+    }
+
     async fn until(&self, condition: impl Fn(&Table) -> bool) {
         loop {
             let ended = self.0.ended.notified();
@@ -346,7 +351,15 @@ impl Supervisor {
             table.remembered.shift_remove_index(0);
         }
         drop(table);
-        self.0.spool.trim();
+        if self.0.spool.is_idle() {
+            let spool = self.0.spool.clone();
+            self.0.tasks.spawn(async move {
+                let trimmed = tokio::task::spawn_blocking(move || spool.trim()).await;
+                if let Ok(Err(error)) = trimmed {
+                    tracing::warn!(%error, "cannot give back the room of the spool");
+                }
+            });
+        }
         if !expired.is_empty() {
             self.0.news.notify_one();
             self.0.ended.notify_waiters();

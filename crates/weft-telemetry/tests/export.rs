@@ -351,6 +351,22 @@ fn a_collector_that_is_gone_is_lived_without_and_found_again() {
 }
 
 #[test]
+fn a_connection_that_says_nothing_is_given_up_for_a_new_one() {
+    let collector = Collector::behaving(Mode::BlackHole);
+    let more = [
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "200"),
+        ("OTEL_METRICS_EXPORTER", "none"),
+        ("OTEL_LOGS_EXPORTER", "none"),
+    ];
+    let telemetry = start_with(&collector, &more);
+    eventually("another connection", SOON, || {
+        Span::start("a", Kind::Internal, None).end();
+        (collector.requests() > 1).then_some(())
+    });
+    telemetry.shutdown(Duration::from_millis(100));
+}
+
+#[test]
 fn a_slow_collector_is_waited_for_at_the_end_but_never_before() {
     let collector = Collector::behaving(Mode::Slow(Duration::from_millis(700)));
     let telemetry = start_with(&collector, &[("OTEL_METRICS_EXPORTER", "none")]);

@@ -133,7 +133,7 @@ impl Collector {
         self.store.metrics.lock().unwrap().clone()
     }
 
-    /// How many requests came, also those that it did not take.
+    /// How many requests came, also those that it did not take; to a black hole, how many connections.
     pub fn requests(&self) -> usize {
         self.store.requests.load(Ordering::Relaxed)
     }
@@ -175,6 +175,7 @@ impl Services {
         if self.mode == Mode::BlackHole {
             let mut open = Vec::new();
             while let Ok((stream, _)) = listener.accept().await {
+                self.store.requests.fetch_add(1, Ordering::Relaxed);
                 open.push(stream);
             }
             return;

@@ -66,9 +66,10 @@ where
         if !span.is_recording() {
             return response.boxed();
         }
+        // Before anything is awaited: the caller may go away at any moment.
+        let mut call = Call { span, told: false };
         async move {
             let response = response.await?;
-            let mut call = Call { span, told: false };
             // A refusal says so in its head, and nothing follows.
             call.tell(Status::from_header_map(response.headers()));
             Ok(response.map(|body| Body::new(TracedBody { body, call })))

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use weft_core::{
     event::{EventKind, News, NodeNews},
     ids::{InvocationId, NodeId},
-    invocation::{State, Trigger},
+    invocation::{Invocation, State, Trigger},
     json,
     outcome::{Final, Outcome, ResultBody},
 };
@@ -50,7 +50,8 @@ impl Invocations {
         let NodeNews { attempt, sequence, news, .. } = news;
         let last = inner.attempt.as_ref().map_or(0, |attempt| attempt.sequence);
         if sequence <= last {
-            return (Taken { acknowledged: last, recorded: None }, None);
+            // Not more than it just said: it counts its credit by what is acknowledged.
+            return (Taken { acknowledged: sequence, recorded: None }, None);
         }
         let first = match &news {
             Some(News::Event(EventKind::Gap { node_from, .. })) => *node_from,
@@ -76,20 +77,19 @@ impl Invocations {
                 if inner.step(Trigger::Accept { attempt }) { self.record(inner, []) } else { None }
             }
             Some(News::Event(EventKind::Started { pid, .. })) => {
-                let waited = inner.age();
-                self.metrics.invocation_queued(
-                    &inner.invocation.request.skill,
-                    inner.invocation.class,
-                    waited,
-                );
                 if let Some(attempt) = &mut inner.attempt {
                     attempt.accepted = true;
                     attempt.started = true;
-                    if let Some(spans) = &mut attempt.spans {
+                }
+                // What is told late, after an outage, says nothing of the wait.
+                if inner.step(Trigger::Start { attempt }) {
+                    let waited = inner.age();
+                    let Invocation { class, request, .. } = &inner.invocation;
+                    self.metrics.invocation_queued(&request.skill, *class, waited);
+                    if let Some(spans) = inner.attempt.as_mut().and_then(|attempt| attempt.spans.as_mut()) {
                         spans.started(waited);
                     }
                 }
-                inner.step(Trigger::Start { attempt });
                 self.record(inner, [EventKind::Started { attempt, pid }])
             }
             Some(News::Event(EventKind::Finished(last))) => {

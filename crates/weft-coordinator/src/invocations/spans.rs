@@ -73,10 +73,10 @@ impl Spans {
         }
     }
 
-    /// The attempt is given up for another one. Returns what that one links to.
+    /// The attempt is given up, maybe for another one. Returns what that one links to.
     pub(super) fn give_up(mut self, why: &str) -> Option<TraceContext> {
-        self.call.fail("lost", why);
-        self.dispatch.fail("lost", why);
+        self.call.fail("given_up", why);
+        self.dispatch.fail("given_up", why);
         self.call.context().cloned()
     }
 }

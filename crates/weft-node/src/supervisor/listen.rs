@@ -16,6 +16,8 @@ pub(super) struct Listener {
     pub(super) key: Key,
     /// The same as log records of the trace.
     pub(super) log: Stderr,
+    /// It was said that the spool cannot be written.
+    pub(super) spool_failed: bool,
 }
 
 impl Listener {
@@ -31,8 +33,11 @@ impl Listener {
 
     fn place(&self, len: usize) -> Place {
         let mut table = self.supervisor.table();
-        let attempt = table.attempts.get_mut(&self.key);
-        attempt.map_or(Place::Nowhere, |attempt| attempt.place(len, &self.supervisor.0.spool))
+        let Some(attempt) = table.attempts.get_mut(&self.key) else { return Place::Nowhere };
+        let before = attempt.dropped;
+        let place = attempt.place(len, &self.supervisor.0.spool);
+        self.supervisor.0.metrics.stderr_dropped(attempt.dropped - before);
+        place
     }
 
     fn drop_bytes(&self, bytes: u64) {
@@ -58,7 +63,12 @@ impl Observer for Listener {
             Place::Spool(extent) => match extent.write(&chunk) {
                 Ok(()) => self.tell(|told| told.tell_stderr(Payload::Spool(extent))),
                 Err(error) => {
-                    tracing::warn!(weft.invocation.id = %self.key.0, %error, "cannot write the spool; stderr is dropped");
+                    if !std::mem::replace(&mut self.spool_failed, true) {
+                        tracing::warn!(
+                            weft.invocation.id = %self.key.0, %error,
+                            "cannot write the spool; what no coordinator takes is dropped"
+                        );
+                    }
                     self.drop_bytes(chunk.len() as u64);
                 }
             },

@@ -93,7 +93,7 @@ impl Supervisor {
         if order.start_by <= Instant::now() {
             return Err("it waited too long for a slot".into());
         }
-        let process = spans::process(&files.entry, order.trace.as_ref());
+        let mut process = spans::process(&files.entry, order.trace.as_ref());
         let told = Told {
             invocation: order.key.0,
             deadline: Timestamp::now() + order.budget,
@@ -116,12 +116,12 @@ impl Supervisor {
             supervisor: self.clone(),
             key: order.key,
             log: Stderr::new(process.context(), order.key.0, &order.skill),
+            spool_failed: false,
         });
-        let running = self
-            .0
-            .executor
-            .try_start(command, observer)
-            .map_err(|_| "no slot of this node can be used".to_owned())?;
+        let Ok(running) = self.0.executor.try_start(command, observer) else {
+            process.fail("never_started", "no slot");
+            return Err("no slot of this node can be used".to_owned());
+        };
         let stopper = running.stopper();
         {
             let mut table = self.table();

@@ -49,26 +49,9 @@ impl Supervisor {
 
     /// The next frame: about 64 KiB of news, one piece of each attempt in turn. `None` when there is nothing to send,
     /// or no credit.
-    ///
-    /// # Errors
-    /// When the spool cannot be read. What it held is missing from now on; in a new session the rest is sent again.
-    pub(crate) fn next_frame(&self) -> io::Result<Option<link::NodeEvents>> {
-        let mut events = Vec::new();
-        for Outgoing { mut event, spooled, .. } in self.take_turns() {
-            if let Some(extent) = spooled {
-                let payload = match extent.read() {
-                    Ok(payload) => payload,
-                    Err(error) => return Err(self.lose(&event, error)),
-                };
-                match &mut event.event {
-                    Some(link::node_event::Event::Stderr(stderr)) => stderr.data = payload,
-                    Some(link::node_event::Event::OutputChunk(chunk)) => chunk.data = payload,
-                    _ => {}
-                }
-            }
-            events.push(event);
-        }
-        Ok((!events.is_empty()).then_some(link::NodeEvents { events }))
+    pub(crate) fn next_frame(&self) -> Option<Frame> {
+        let news = self.take_turns();
+        (!news.is_empty()).then(|| Frame { supervisor: self.clone(), news })
     }
 
     fn take_turns(&self) -> Vec<Outgoing> {
@@ -102,16 +85,6 @@ impl Supervisor {
             without_credit = 0;
         }
         frame
-    }
-
-    fn lose(&self, event: &link::NodeEvent, error: io::Error) -> io::Error {
-        tracing::error!(weft.invocation.id = %event.invocation_id, %error, "cannot read the spool");
-        if let Ok(invocation) = event.invocation_id.parse()
-            && let Some(attempt) = self.table().attempts.get_mut(&(invocation, event.attempt))
-        {
-            attempt.lose(event.node_sequence, &format!("reading the spool of its node: {error}"));
-        }
-        error
     }
 
     /// News are recorded: they are forgotten here, and their bytes are credit again.
@@ -155,5 +128,51 @@ impl Supervisor {
 
     pub(crate) fn slots(&self) -> usize {
         self.0.executor.slots()
+    }
+}
+
+/// News on their way out, some of them still in the spool.
+pub(crate) struct Frame {
+    supervisor: Supervisor,
+    news: Vec<Outgoing>,
+}
+
+impl Frame {
+    /// Whether [`Frame::load`] reads from the disk.
+    pub(crate) fn is_spooled(&self) -> bool {
+        self.news.iter().any(|outgoing| outgoing.spooled.is_some())
+    }
+
+    /// The message, with what was in the spool.
+    ///
+    /// # Errors
+    /// When the spool cannot be read. What the attempt had there is missing from now on, and a new session tells the
+    /// rest.
+    pub(crate) fn load(self) -> io::Result<link::NodeEvents> {
+        let mut events = Vec::with_capacity(self.news.len());
+        for Outgoing { mut event, spooled, .. } in self.news {
+            if let Some(extent) = spooled {
+                let payload = extent.read().inspect_err(|error| self.supervisor.lose(&event, error))?;
+                match &mut event.event {
+                    Some(link::node_event::Event::Stderr(stderr)) => stderr.data = payload,
+                    Some(link::node_event::Event::OutputChunk(chunk)) => chunk.data = payload,
+                    _ => {}
+                }
+            }
+            events.push(event);
+        }
+        Ok(link::NodeEvents { events })
+    }
+}
+
+impl Supervisor {
+    fn lose(&self, event: &link::NodeEvent, error: &io::Error) {
+        tracing::error!(weft.invocation.id = %event.invocation_id, %error, "cannot read the spool");
+        let Ok(invocation) = event.invocation_id.parse() else { return };
+        if let Some(attempt) = self.table().attempts.get_mut(&(invocation, event.attempt)) {
+            let before = attempt.dropped;
+            attempt.lose_spooled(&format!("reading the spool of its node: {error}"));
+            self.0.metrics.stderr_dropped(attempt.dropped - before);
+        }
     }
 }
