@@ -31,6 +31,8 @@ use crate::{advert::Offer, config::Config, supervisor::Supervisor};
 const IN_FLIGHT: usize = 4;
 /// How long a coordinator may take to answer a hello.
 const WELCOME: Duration = Duration::from_secs(10);
+/// How long news that can wait for company do.
+const COMPANY: Duration = Duration::from_millis(5);
 /// Definitions in one message.
 const DEFINITIONS_AT_ONCE: usize = 8;
 
@@ -228,23 +230,23 @@ impl<'a> Session<'a> {
         let outgoing = self.outgoing.clone();
         // Taken for sending, and read from the spool.
         let (mut next, mut loading) = (None, None);
+        // There may be news to send now, or at a later moment.
+        let (mut due, mut due_at) = (true, None);
         self.advertise();
         loop {
             if next.is_none() {
                 next = self.control.pop_front().or_else(|| self.parts.pop_front().map(Message::Part));
             }
-            if next.is_none()
-                && loading.is_none()
-                && let Some(frame) = supervisor.next_frame()
-            {
-                if frame.is_spooled() {
+            if due && next.is_none() && loading.is_none() {
+                match supervisor.next_frame() {
                     // The link is read meanwhile, and control goes out.
-                    loading = Some(tokio::task::spawn_blocking(|| frame.load()));
-                } else {
-                    next = frame.load().ok().map(|events| self.frame(events));
+                    Some(frame) if frame.is_spooled() => {
+                        loading = Some(tokio::task::spawn_blocking(|| frame.load()));
+                    }
+                    Some(frame) => next = frame.load().ok().map(|events| self.frame(events)),
+                    None => (due, due_at) = (false, None),
                 }
             }
-            let idle = next.is_none() && loading.is_none();
             let loaded = async {
                 match &mut loading {
                     Some(loading) => loading.await,
@@ -280,7 +282,11 @@ impl<'a> Session<'a> {
                         return end;
                     }
                 }
-                () = supervisor.has_news(), if idle => {}
+                () = supervisor.has_news(), if !due => due = true,
+                () = supervisor.has_news_for_later(), if !due && due_at.is_none() => {
+                    due_at = Some(Instant::now() + COMPANY);
+                }
+                () = sleep_until(due_at.unwrap_or(heard + self.lease)), if !due && due_at.is_some() => due = true,
                 Ok(()) = self.inventory.changed() => self.advertise(),
                 _ = heartbeat.tick() => {
                     let (running, queued) = supervisor.load();

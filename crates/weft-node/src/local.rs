@@ -159,7 +159,10 @@ impl Invocation {
                     // As in a new session: what is left is sent again.
                     Err(_) => drop(self.supervisor.in_hand()),
                 },
-                None => self.supervisor.has_news().await,
+                None => tokio::select! {
+                    () = self.supervisor.has_news() => {}
+                    () = self.supervisor.has_news_for_later() => {}
+                },
             }
         }
     }

@@ -67,6 +67,8 @@ struct Shared {
     table: Mutex<Table>,
     /// There may be something to send.
     news: Notify,
+    /// There may be something to send that can wait a moment for company.
+    news_for_later: Notify,
     /// An attempt ended.
     ended: Notify,
 }
@@ -100,6 +102,7 @@ impl Supervisor {
             metrics: Metrics::of("weft-node"),
             table: Mutex::default(),
             news: Notify::new(),
+            news_for_later: Notify::new(),
             ended: Notify::new(),
         }))
     }
@@ -153,11 +156,14 @@ impl Supervisor {
             Some(reason) => {
                 tracing::debug!(weft.invocation.id = %key.0, %reason, "not started");
                 table.finish(&self.0.metrics, key, vec![], Final::without_run(Outcome::NotStarted, reason));
+                self.0.news.notify_one();
             }
-            None => table.join_line(key),
+            None => {
+                table.join_line(key);
+                self.0.news_for_later.notify_one();
+            }
         }
         drop(table);
-        self.0.news.notify_one();
         self.start_waiting();
         Ok(())
     }
@@ -237,7 +243,8 @@ impl Supervisor {
         let mut table = self.table();
         let Some(attempt) = table.attempts.get_mut(&key) else { return false };
         match &mut attempt.phase {
-            Phase::Finished => return false,
+            // What it has to tell is on its way, and says more than this could.
+            Phase::Finished => {}
             Phase::Running { stopper } => stopper.stop(reason),
             Phase::Starting { cancelled } => *cancelled = true,
             Phase::Waiting => {

@@ -11,7 +11,7 @@ mod time;
 pub use catalog::{NodeSight, decode_definition, encode_definition, gate, labels_from_wire, shadowed_copy};
 pub use invocation::{
     authorisation_from_wire, authorisation_to_wire, class, dispatch_digest, event_from_wire, news_from_wire,
-    trace_from_wire, trace_to_wire,
+    own, trace_from_wire, trace_to_wire,
 };
 pub use time::{duration_from_wire, duration_to_wire, timestamp_from_wire, timestamp_to_wire};
 

@@ -23,6 +23,7 @@ pub mod source;
 pub mod watch;
 
 mod digest;
+mod directories;
 mod exposure;
 mod files;
 mod frontmatter;

@@ -12,12 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use notify::{
-    Event, EventHandler, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _, event::ModifyKind,
-};
 use tokio::sync::watch;
 
 use crate::{
+    directories::{Directories, Heard},
     inventory::Inventory,
     loader::Loader,
     platform::Identity,
@@ -66,7 +64,7 @@ impl Watcher {
         loader: Loader,
         options: WatchOptions,
     ) -> io::Result<(Self, watch::Receiver<Arc<Inventory>>)> {
-        Self::start_with(loader, options, Box::new(notify::recommended_watcher::<Notes>))
+        Self::start_with(loader, options, Box::new(|notes| Directories::open(move |heard| notes.take(heard))))
     }
 
     fn start_with(
@@ -124,7 +122,7 @@ impl Drop for Watcher {
     }
 }
 
-type Open = Box<dyn Fn(Notes) -> notify::Result<RecommendedWatcher> + Send>;
+type Open = Box<dyn Fn(Notes) -> io::Result<Directories> + Send>;
 
 #[derive(Debug)]
 struct Shared {
@@ -203,31 +201,23 @@ impl Shared {
 /// Takes the system's events: leaves a note when one may matter.
 struct Notes(Arc<Shared>);
 
-impl EventHandler for Notes {
-    fn handle_event(&mut self, event: notify::Result<Event>) {
+impl Notes {
+    fn take(&self, heard: Heard<'_>) {
         let now = Instant::now();
-        let lost = match &event {
-            Ok(event) if event.kind.is_access() => return,
-            Ok(event) => event.need_rescan(),
-            Err(_) => true,
-        };
-        let paths = event.map(|event| (event.kind, event.paths)).ok();
-        if !lost
-            && let Some((_, paths)) = &paths
-            && !paths.iter().any(|path| matters(&self.0.roots, path))
+        if let Heard::Changed(path) | Heard::Moved(path) = heard
+            && !matters(&self.0.roots, path)
         {
             return;
         }
         let mut state = self.0.lock();
         state.note(now);
-        if lost {
-            state.removed.all = true;
-        } else if let Some((EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)), paths)) = paths {
-            if state.removed.paths.len() + paths.len() > MAX_REMOVED {
+        match heard {
+            Heard::Lost => state.removed.all = true,
+            Heard::Moved(_) if state.removed.paths.len() == MAX_REMOVED => {
                 state.removed = Removed { paths: Vec::new(), all: true };
-            } else if !state.removed.all {
-                state.removed.paths.extend(paths);
             }
+            Heard::Moved(path) if !state.removed.all => state.removed.paths.push(path.to_owned()),
+            Heard::Moved(_) | Heard::Changed(_) => {}
         }
         self.0.wake.notify_all();
     }
@@ -250,7 +240,7 @@ struct Watches {
     shared: Arc<Shared>,
     open: Open,
     rescan: Duration,
-    watcher: Option<RecommendedWatcher>,
+    watcher: Option<Directories>,
     watched: HashMap<PathBuf, Identity>,
     said: bool,
 }
@@ -303,7 +293,7 @@ impl Watches {
         (wanted, complete)
     }
 
-    fn set(&mut self, wanted: &[(PathBuf, Identity)], removed: &Removed) -> notify::Result<bool> {
+    fn set(&mut self, wanted: &[(PathBuf, Identity)], removed: &Removed) -> io::Result<bool> {
         let watcher = match &mut self.watcher {
             Some(watcher) => watcher,
             None => {
@@ -321,8 +311,7 @@ impl Watches {
             .map(|(path, _)| path.clone())
             .collect();
         for path in stale {
-            // Fails when the watch went with the directory.
-            let _ = watcher.unwatch(&path);
+            watcher.unwatch(&path);
             self.watched.remove(&path);
         }
         let mut added = false;
@@ -331,15 +320,15 @@ impl Watches {
             if self.watched.contains_key(path) {
                 continue;
             }
-            match watcher.watch(path, RecursiveMode::NonRecursive) {
+            match watcher.watch(path) {
                 Ok(()) => {
                     self.watched.insert(path.clone(), *identity);
                     added = true;
                 }
                 // Gone since the load: its removal is seen above it.
-                Err(error) if matches!(error.kind, notify::ErrorKind::PathNotFound) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    let enough = matches!(error.kind, notify::ErrorKind::MaxFilesWatch);
+                    let enough = error.kind() == io::ErrorKind::StorageFull;
                     failure = Some(error);
                     if enough {
                         break;
@@ -409,7 +398,7 @@ mod tests {
     }
 
     fn no_watcher() -> Open {
-        Box::new(|_| Err(notify::Error::io(io::Error::from_raw_os_error(24))))
+        Box::new(|_| Err(io::Error::from_raw_os_error(24)))
     }
 
     /// Waits until an inventory is as wanted.
@@ -602,16 +591,12 @@ mod tests {
     }
 
     #[test]
-    fn reading_files_is_no_change() {
+    fn a_storm_of_removals_costs_no_memory() {
         let shared =
             Arc::new(Shared { roots: vec!["/a".into()], state: Mutex::default(), wake: Condvar::new() });
-        let mut notes = Notes(Arc::clone(&shared));
-        let opened = notify::event::AccessKind::Open(notify::event::AccessMode::Any);
-        notes.handle_event(Ok(Event::new(EventKind::Access(opened)).add_path("/a/x".into())));
-        assert!(shared.lock().first.is_none());
+        let notes = Notes(Arc::clone(&shared));
         for _ in 0..2 * MAX_REMOVED {
-            let removed = EventKind::Remove(notify::event::RemoveKind::Any);
-            notes.handle_event(Ok(Event::new(removed).add_path("/a/x".into())));
+            notes.take(Heard::Moved(Path::new("/a/x")));
         }
         let state = shared.lock();
         assert!(state.first.is_some() && state.removed.all && state.removed.paths.is_empty());

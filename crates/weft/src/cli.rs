@@ -93,16 +93,21 @@ impl Command {
         }
     }
 
-    /// Daemons get a few threads, everything else one.
+    /// A node and every command get one thread: what is heavy there has threads of its own, and handing work from one
+    /// to another costs more than the work. A coordinator gets more where there are cores for them.
     pub(crate) fn runtime(&self) -> runtime::Builder {
-        let mut builder = match self.daemon() {
-            Some(_) => {
-                let mut builder = runtime::Builder::new_multi_thread();
-                builder.worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(4));
-                builder
-            }
-            None => runtime::Builder::new_current_thread(),
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = match self {
+            Self::Dev(_) | Self::Coordinator(_) => (cores / 2).clamp(1, 4),
+            _ => 1,
         };
+        let mut builder = match threads {
+            1 => runtime::Builder::new_current_thread(),
+            _ => runtime::Builder::new_multi_thread(),
+        };
+        if threads > 1 {
+            builder.worker_threads(threads);
+        }
         builder.enable_all();
         builder
     }

@@ -77,7 +77,7 @@ fn decode(request: v1::InvocationRequest, detach: bool) -> Result<invocation::Re
             skill,
             pinned: convert::parse_optional("digest", &request.digest)?,
             args_digest: Digest::of(&request.args),
-            args: request.args,
+            args: convert::own(request.args),
             target: request.target.map(Target::try_from).transpose()?.unwrap_or_default(),
             budget,
             detach: detach || request.detach,

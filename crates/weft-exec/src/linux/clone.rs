@@ -528,13 +528,15 @@ pub(crate) fn marks(pid: Option<u32>) -> io::Result<Marks> {
 }
 
 /// Blocks every signal in this thread, so that handlers run elsewhere and a write to a closed pipe is only an
-/// error.
+/// error. All but SIGCHLD: it goes to the thread that started the child, which is to ignore it there and then; blocked, it
+/// would wake another one for nothing.
 pub(crate) fn block_signals_in_this_thread() {
     // SAFETY: `sigset_t` is plain data, filled by `sigfillset`. libc leaves out the two signals it uses to
     // synchronise threads, which a thread that lives long must not block.
     unsafe {
         let mut all: libc::sigset_t = mem::zeroed();
         libc::sigfillset(&raw mut all);
+        libc::sigdelset(&raw mut all, libc::SIGCHLD);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut());
     }
 }

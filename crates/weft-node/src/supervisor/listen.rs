@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 use weft_core::event::{EventKind, News};
 use weft_exec::Observer;
 use weft_telemetry::Stderr;
@@ -22,13 +23,17 @@ pub(super) struct Listener {
 
 impl Listener {
     fn tell(&self, tell: impl FnOnce(&mut Attempt)) {
+        self.tell_and(tell, &self.supervisor.0.news);
+    }
+
+    fn tell_and(&self, tell: impl FnOnce(&mut Attempt), notify: &Notify) {
         let mut table = self.supervisor.table();
         if let Some(attempt) = table.attempts.get_mut(&self.key) {
             tell(attempt);
             table.join_line(self.key);
         }
         drop(table);
-        self.supervisor.0.news.notify_one();
+        notify.notify_one();
     }
 
     fn place(&self, len: usize) -> Place {
@@ -52,7 +57,8 @@ impl Listener {
 impl Observer for Listener {
     fn started(&mut self, pid: u32, _: SystemTime) {
         let attempt = self.key.1;
-        self.tell(|told| told.tell(News::Event(EventKind::Started { attempt, pid })));
+        let started = News::Event(EventKind::Started { attempt, pid });
+        self.tell_and(|told| told.tell(started), &self.supervisor.0.news_for_later);
     }
 
     fn stderr(&mut self, chunk: Bytes) {

@@ -39,6 +39,8 @@ pub(super) struct Table {
     pub(super) schemas: HashMap<String, Arc<Schema>>,
     /// What is under way in this session.
     pub(super) credit: Credit,
+    /// Something waits for credit and nothing else.
+    pub(super) wants_credit: bool,
     /// The attempt whose large result waits in memory. There is one at a time; others wait in the spool.
     pub(super) large_in_memory: Option<Key>,
     pub(super) draining: bool,

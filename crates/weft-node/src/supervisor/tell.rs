@@ -47,6 +47,12 @@ impl Supervisor {
         self.0.news.notified().await;
     }
 
+    /// Resolves when there may be something to send that can wait a moment: that an attempt was accepted or started is
+    /// mostly followed by more, and each message costs both sides more than what it says.
+    pub(crate) async fn has_news_for_later(&self) {
+        self.0.news_for_later.notified().await;
+    }
+
     /// The next frame: about 64 KiB of news, one piece of each attempt in turn. `None` when there is nothing to send,
     /// or no credit.
     pub(crate) fn next_frame(&self) -> Option<Frame> {
@@ -84,6 +90,7 @@ impl Supervisor {
             line.push_back(key);
             without_credit = 0;
         }
+        table.wants_credit = without_credit > 0;
         frame
     }
 
@@ -101,8 +108,10 @@ impl Supervisor {
             table.forget_if_over(key);
             table.join_line(key);
         }
+        if table.wants_credit {
+            self.0.news.notify_one();
+        }
         drop(table);
-        self.0.news.notify_one();
         // Whoever drains waits for the last acknowledgement as well.
         self.0.ended.notify_waiters();
         Ok(())

@@ -1,6 +1,6 @@
 //! Invocations, their events and their ends.
 
-use bytes::Buf as _;
+use bytes::{Buf as _, Bytes};
 use weft_core::{
     event::{Event, EventKind, News},
     ids::SkillKey,
@@ -165,11 +165,11 @@ impl TryFrom<v1::Finished> for Final {
             attempt: message.attempt,
             leftovers_killed: message.leftovers_killed,
             message: message.message,
-            stderr_tail: message.stderr_tail,
-            stdout_tail: message.stdout_tail,
+            stderr_tail: own(message.stderr_tail),
+            stdout_tail: own(message.stdout_tail),
             result: match message.result {
                 None => ResultBody::None,
-                Some(v1::finished::Result::Inline(bytes)) => ResultBody::Inline(bytes),
+                Some(v1::finished::Result::Inline(bytes)) => ResultBody::Inline(own(bytes)),
                 Some(v1::finished::Result::Chunked(chunked)) => ResultBody::Chunked {
                     size: chunked.size,
                     digest: parse("chunked.digest", &chunked.digest)?,
@@ -315,7 +315,7 @@ pub fn news_from_wire(event: Option<link::node_event::Event>) -> Result<Option<N
             News::Event(EventKind::Started { attempt: started.attempt, pid: started.pid })
         }
         Some(Wire::Stderr(stderr)) => {
-            News::Event(EventKind::Stderr { offset: stderr.offset, bytes: stderr.data })
+            News::Event(EventKind::Stderr { offset: stderr.offset, bytes: own(stderr.data) })
         }
         Some(Wire::Progress(progress)) => {
             bounded("progress.text", &progress.text, limits::DESCRIPTION_BYTES)?;
@@ -333,6 +333,12 @@ pub fn news_from_wire(event: Option<link::node_event::Event>) -> Result<Option<N
         }
         Some(Wire::Finished(finished)) => News::Event(EventKind::Finished(Box::new(finished.try_into()?))),
     }))
+}
+
+/// Bytes that will be kept. A few are copied: as a part of what the transport read they would keep all of that.
+pub fn own(bytes: Bytes) -> Bytes {
+    const FEW: usize = 16 * 1024;
+    if bytes.len() < FEW { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
 
 /// The wire form of a trace context.

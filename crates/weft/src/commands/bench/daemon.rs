@@ -35,13 +35,13 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts this very executable with these arguments. Nothing of weft's settings in the environment reaches it, so
-    /// that every run measures the same.
+    /// Starts this very executable with these arguments. No setting in the environment reaches it, so that every run
+    /// measures the same.
     pub(super) fn start(name: &'static str, args: &[&str]) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("find this executable")?);
         for (variable, _) in std::env::vars_os() {
-            let known = variable.to_string_lossy();
-            if known.starts_with("WEFT_") || known.starts_with("ONGRID_") {
+            let name = variable.to_string_lossy();
+            if ["WEFT_", "ONGRID_", "OTEL_"].iter().any(|prefix| name.starts_with(prefix)) {
                 command.env_remove(&variable);
             }
         }

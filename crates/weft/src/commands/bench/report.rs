@@ -173,7 +173,7 @@ impl Report {
             let outside = Cell::merged(cells).outside(0.5);
             if outside > SUSPICIOUS {
                 output::print(&format!(
-                    "{}: {outside:.0} ms outside its process: something waits, perhaps for a delayed acknowledgement",
+                    "{}: {outside:.0} ms outside its process: something waits, for a core or for a delayed acknowledgement",
                     subject.sample.name()
                 ))?;
             }
