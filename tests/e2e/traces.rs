@@ -419,7 +419,7 @@ fn f48_a_collector_that_is_slow_silent_refusing_or_gone_disturbs_no_call() {
     let good = median(&mut durations[0]);
     for at in 1..fabrics.len() {
         let bad = median(&mut durations[at]);
-        assert!(bad < good.mul_f64(1.6), "collector {at}: {bad:?} against {good:?}");
+        assert!(bad < good.mul_f64(2.0), "collector {at}: {bad:?} against {good:?}");
         let grown = resident(fabrics[at].1.pid()).saturating_sub(before[at]);
         assert!(grown < 32 * 1024 * 1024, "collector {at}: the node grew by {grown} bytes");
     }
