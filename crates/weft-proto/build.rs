@@ -10,6 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "weft/v1/catalog.proto",
         "weft/v1/invocation.proto",
         "weft/v1/node.proto",
+        "weft/v1/session.proto",
         "weft/v1/types.proto",
         "weft/link/v1/link.proto",
     ];

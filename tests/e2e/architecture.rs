@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// For each crate the crates of ours that it may use.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("core", &[]),
+    ("config", &["core"]),
     ("daemon", &[]),
     ("exec", &["core"]),
     ("proto", &["core"]),
@@ -17,7 +18,19 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("testkit", &["core", "proto", "client"]),
     (
         "",
-        &["client", "coordinator", "core", "daemon", "exec", "node", "proto", "skills", "store", "telemetry"],
+        &[
+            "client",
+            "config",
+            "coordinator",
+            "core",
+            "daemon",
+            "exec",
+            "node",
+            "proto",
+            "skills",
+            "store",
+            "telemetry",
+        ],
     ),
 ];
 

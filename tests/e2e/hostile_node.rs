@@ -67,7 +67,7 @@ fn a_skill_that_started_is_never_started_again_on_a_nodes_word() {
             verdicts: vec![],
             shadowed_by: None,
         };
-        (&Advert { revision: 1, rows: vec![row], diagnostics: vec![] }).into()
+        (&Advert { revision: 1, rows: vec![row.into()], diagnostics: vec![] }).into()
     }
 }
 

@@ -49,6 +49,8 @@ fn request(skill: &str, args: &'static str) -> weft_core::invocation::Request {
         agent: None,
         skill: weft_core::ids::SkillKey::normalise(skill).unwrap(),
         pinned: None,
+        session: None,
+        among: [].into(),
         args: args.as_bytes().into(),
         args_digest: weft_core::ids::Digest::of(args.as_bytes()),
         target: weft_core::node::Target::Any,

@@ -17,6 +17,7 @@ use weft_proto::{
     v1::{
         self, catalog_service_client::CatalogServiceClient,
         invocation_service_client::InvocationServiceClient, node_service_client::NodeServiceClient,
+        session_service_client::SessionServiceClient,
     },
 };
 
@@ -105,6 +106,11 @@ impl Client {
         NodeServiceClient::with_interceptor(self.channel.clone(), self.within.clone())
     }
 
+    fn sessions(&self) -> SessionServiceClient<Traced> {
+        SessionServiceClient::with_interceptor(self.channel.clone(), self.within.clone())
+            .max_decoding_message_size(64 * 1024 * 1024)
+    }
+
     pub(crate) fn failed(&self, status: &tonic::Status) -> Error {
         Error::from_status(&self.address, status)
     }
@@ -165,6 +171,92 @@ impl Client {
             digest: pinned.map(|digest| digest.to_string()).unwrap_or_default(),
         };
         Ok(self.catalog().explain_skill(request).await.map_err(|s| self.failed(&s))?.into_inner())
+    }
+
+    /// The list of skills for a system prompt: that of an agent, or of a session.
+    ///
+    /// # Errors
+    /// When the coordinator refuses or cannot be reached.
+    pub async fn render_prompt(&self, agent: &str, session: &str) -> Result<v1::RenderPromptResponse, Error> {
+        let request = v1::RenderPromptRequest { agent: agent.into(), session_id: session.into() };
+        Ok(self.catalog().render_prompt(request).await.map_err(|s| self.failed(&s))?.into_inner())
+    }
+
+    /// The skills of an agent, or of a session, as tool definitions.
+    ///
+    /// # Errors
+    /// When the coordinator refuses or cannot be reached.
+    pub async fn export_tools(
+        &self,
+        agent: &str,
+        session: &str,
+        dialect: v1::ToolDialect,
+    ) -> Result<v1::ExportToolsResponse, Error> {
+        let request = v1::ExportToolsRequest {
+            agent: agent.into(),
+            session_id: session.into(),
+            dialect: dialect.into(),
+        };
+        Ok(self.catalog().export_tools(request).await.map_err(|s| self.failed(&s))?.into_inner())
+    }
+
+    /// A file of a skill: `skill` is a name, or a `weft://skills/…` location when `path` is empty.
+    ///
+    /// # Errors
+    /// When the coordinator refuses or cannot be reached.
+    pub async fn read_skill_file(
+        &self,
+        skill: &str,
+        path: &str,
+        agent: &str,
+    ) -> Result<v1::ReadSkillFileResponse, Error> {
+        let request = v1::ReadSkillFileRequest {
+            skill: skill.into(),
+            path: path.into(),
+            agent: agent.into(),
+            digest: String::new(),
+        };
+        Ok(self.catalog().read_skill_file(request).await.map_err(|s| self.failed(&s))?.into_inner())
+    }
+
+    /// The catalog as an agent sees it, and every change of it from a token on; an empty one means all.
+    ///
+    /// # Errors
+    /// When the coordinator refuses or cannot be reached.
+    pub async fn watch_catalog(
+        &self,
+        request: v1::WatchCatalogRequest,
+    ) -> Result<tonic::Streaming<v1::WatchCatalogResponse>, Error> {
+        Ok(self.catalog().watch_catalog(request).await.map_err(|s| self.failed(&s))?.into_inner())
+    }
+
+    /// Opens a session for an agent.
+    ///
+    /// # Errors
+    /// When the coordinator refuses or cannot be reached.
+    pub async fn open_session(&self, agent: &str) -> Result<v1::OpenSessionResponse, Error> {
+        let request = v1::OpenSessionRequest { agent: agent.into() };
+        Ok(self.sessions().open_session(request).await.map_err(|s| self.failed(&s))?.into_inner())
+    }
+
+    /// A session as it is; with `begin_turn`, after the boundary of a turn.
+    ///
+    /// # Errors
+    /// When the coordinator refuses or cannot be reached.
+    pub async fn get_session(&self, id: &str, begin_turn: bool) -> Result<v1::GetSessionResponse, Error> {
+        let request =
+            v1::GetSessionRequest { session_id: id.into(), begin_turn, known_snapshot: String::new() };
+        Ok(self.sessions().get_session(request).await.map_err(|s| self.failed(&s))?.into_inner())
+    }
+
+    /// Ends a session.
+    ///
+    /// # Errors
+    /// When the coordinator refuses or cannot be reached.
+    pub async fn close_session(&self, id: &str) -> Result<(), Error> {
+        let request = v1::CloseSessionRequest { session_id: id.into() };
+        self.sessions().close_session(request).await.map_err(|s| self.failed(&s))?;
+        Ok(())
     }
 
     /// Every node whose labels fit.
@@ -266,5 +358,6 @@ fn request_to_wire(request: &Request) -> v1::InvocationRequest {
         digest: request.pinned.map(|digest| digest.to_string()).unwrap_or_default(),
         timeout: request.budget.map(duration_to_wire),
         detach: request.detach,
+        session_id: request.session.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use weft_core::{
     args::{Args, ArgsError},
-    catalog::{Catalog, Skill},
+    catalog::Skill,
     ids::{Digest, NodeId},
     invocation::Request,
     policy::{Decision, Evidence, PermissionMode, decide},
@@ -17,6 +17,7 @@ use crate::{
     catalog::Keeper,
     nodes::Nodes,
     router::{self, Wish},
+    visible::Visible,
 };
 
 /// What an admitted request may do.
@@ -28,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) budget: Duration,
     pub(crate) mode: PermissionMode,
     pub(crate) evidence: Evidence,
+    /// It must run in a sandbox.
+    pub(crate) sandboxed: bool,
 }
 
 /// Where an invocation goes next.
@@ -47,16 +50,18 @@ pub(crate) struct Admission<'a> {
 impl Admission<'_> {
     /// Checks a request against the catalog, its skill's schema and the policy, and routes it.
     pub(crate) fn admit(&self, request: &Request) -> Result<(Plan, Route), Refusal> {
-        let catalog = self.catalog.current();
-        let skill = find(&catalog, request)?;
-        let wish = Wish::new(&request.target, request.pinned, self.nodes)?;
+        let visible = self.visible(request);
+        let skill = visible.find(&request.skill)?;
+        let wish = Wish::new(&request.target, request.pinned, self.nodes)?
+            .among(&request.among)
+            .in_sandbox(visible.is_sandboxed());
         let args = Args::parse(request.args.clone()).map_err(|error| args_refused(request, &error))?;
         let candidates = router::candidates(skill, &wish, |node| self.nodes.view(node));
         let Some(candidate) = router::choose(&candidates) else {
             return Err(router::refusal(skill, &self.nodes.views(), &wish));
         };
         let variant = candidate.variant;
-        let compiled = catalog
+        let compiled = visible
             .compiled(variant)
             .ok_or_else(|| Refusal::Internal("a variant without its definition".into()))?;
         if let Err(violations) = args.validate(&compiled.schema) {
@@ -64,7 +69,7 @@ impl Admission<'_> {
                 && skill
                     .variants
                     .iter()
-                    .filter_map(|other| catalog.compiled(other))
+                    .filter_map(|other| visible.compiled(other))
                     .any(|other| !Arc::ptr_eq(other, compiled) && args.validate(&other.schema).is_ok());
             return Err(if fits_another && request.pinned.is_none() {
                 Refusal::SchemaConflict { skill: skill.key.clone() }
@@ -74,14 +79,19 @@ impl Admission<'_> {
         }
         let definition = &compiled.definition;
         let plan = Plan {
-            class: self.catalog.class_of(skill, variant),
+            class: visible.class_of(skill, variant),
             idempotent: definition.idempotent,
             budget: request.budget.map_or(definition.timeout, |budget| budget.min(definition.timeout)),
-            mode: PermissionMode::default(),
+            mode: visible.permission_mode(),
             evidence: self.evidence,
+            sandboxed: visible.is_sandboxed(),
         };
         self.judge(request, &plan)?;
         Ok((plan, Route { node: candidate.node, digest: variant.digest }))
+    }
+
+    fn visible(&self, request: &Request) -> Visible {
+        Visible::new(self.catalog.current(), request.agent.clone())
     }
 
     fn judge(&self, request: &Request, plan: &Plan) -> Result<(), Refusal> {
@@ -109,10 +119,13 @@ impl Admission<'_> {
 
     /// Another way for an invocation that was admitted: some candidate, but none of `avoid`.
     pub(crate) fn reroute(&self, request: &Request, digest: Digest, avoid: &[NodeId]) -> Option<Route> {
-        let catalog = self.catalog.current();
-        let skill = catalog.skills.get(&request.skill)?;
+        let visible = self.visible(request);
+        let skill = visible.get(&request.skill)?;
         // What was admitted is what may run: the same files, whose args and class were judged.
-        let wish = Wish::new(&request.target, None, self.nodes).ok()?.with_digest(digest);
+        let wish = Wish::new(&request.target, None, self.nodes)
+            .ok()?
+            .with_digest(digest)
+            .in_sandbox(visible.is_sandboxed());
         let mut candidates = router::candidates(skill, &wish, |node| self.nodes.view(node));
         candidates.retain(|candidate| !avoid.contains(&candidate.node));
         router::choose(&candidates)
@@ -120,9 +133,9 @@ impl Admission<'_> {
     }
 
     /// What the policy says of a skill, for people.
-    pub(crate) fn explain_policy(&self, skill: &Skill) -> String {
+    pub(crate) fn explain_policy(&self, visible: &Visible, skill: &Skill) -> String {
         let shown = skill.shown();
-        let class = self.catalog.class_of(skill, shown);
+        let class = visible.class_of(skill, shown);
         let source = match (class == shown.definition.class, shown.definition.class_source) {
             (true, ClassSource::Declared) => String::new(),
             (true, ClassSource::Defaulted) => " (assumed: the manifest names no class)".into(),
@@ -131,7 +144,7 @@ impl Admission<'_> {
                 shown.definition.class
             ),
         };
-        let mode = PermissionMode::default();
+        let mode = visible.permission_mode();
         let verdict = match decide(class, mode, self.evidence) {
             Decision::Allow if class > Class::Safe => {
                 "may run unconfirmed because the coordinator was started with --allow".into()
@@ -142,17 +155,6 @@ impl Admission<'_> {
             }
         };
         format!("class {class}{source}: {verdict}")
-    }
-}
-
-/// The skill that a request means.
-fn find<'a>(catalog: &'a Catalog, request: &Request) -> Result<&'a Skill, Refusal> {
-    match (catalog.skills.get(&request.skill), catalog.invalid.get(&request.skill)) {
-        (Some(skill), _) => Ok(skill),
-        (None, Some(diagnostics)) => {
-            Err(Refusal::SkillInvalid { skill: request.skill.clone(), diagnostics: diagnostics.clone() })
-        }
-        (None, None) => Err(Refusal::SkillNotFound { skill: request.skill.to_string() }),
     }
 }
 

@@ -1,44 +1,75 @@
 //! The catalog as it stands: the adverts of listed nodes, their definitions, and the merge of both.
 
+mod changes;
+mod definitions;
+
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use tokio::sync::Notify;
-use weft_core::{
-    advert::{Advert, Row},
-    catalog::{self, Catalog, Skill, Variant},
-    ids::{Digest, NodeId, SkillKey},
-    schema::Schema,
-    skill::{Class, Definition, Diagnostic, Kind, Severity},
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
 };
-use weft_proto::convert::{Malformed, decode_definition};
+use weft_core::{
+    advert::{Advert, Row, Scope},
+    catalog::{Catalog, Map, Offer, Skill, Variant},
+    ids::{AgentId, Digest, NodeId, SkillKey},
+    node::Labels,
+    skill::{Class, Diagnostic, Severity},
+};
+use weft_proto::convert::Malformed;
+
+pub(crate) use self::definitions::Compiled;
+use self::{changes::Changes, definitions::Definitions};
+use crate::settings::Settings;
 
 /// Shortest time between two merges: a burst of adverts costs one.
 const MERGE_PAUSE: Duration = Duration::from_millis(20);
+/// Most nodes that are merged before others may look and tell again.
+const MERGED_AT_ONCE: usize = 128;
 
-/// A definition and what calls need of it, worked out once.
-#[derive(Debug)]
-pub(crate) struct Compiled {
-    pub(crate) definition: Arc<Definition>,
-    pub(crate) schema: Schema,
-}
-
-/// The merged catalog, and the compiled definitions that it names.
+/// The merged catalog of one moment, and all that is needed to judge a call by it.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
     catalog: Catalog,
-    compiled: HashMap<Digest, Arc<Compiled>>,
+    compiled: Map<Digest, Arc<Compiled>>,
+    accepted: Map<SkillKey, Class>,
+    settings: Arc<Settings>,
+    /// Grows with every change of the settings.
+    settings_revision: u64,
+    /// Grows with every change.
+    revision: u64,
 }
 
 impl Merged {
     /// The compiled definition of a variant of this catalog.
     pub(crate) fn compiled(&self, variant: &Variant) -> Option<&Arc<Compiled>> {
         self.compiled.get(&variant.definition_digest)
+    }
+
+    /// The class that the policy judges when this variant is to be run.
+    pub(crate) fn class_of(&self, skill: &Skill, variant: &Variant) -> Class {
+        skill.class_of(variant, self.accepted.get(&skill.key).copied())
+    }
+
+    /// What the operator decided.
+    pub(crate) fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    /// Which of the operator's decisions they are.
+    pub(crate) fn settings_revision(&self) -> u64 {
+        self.settings_revision
+    }
+
+    /// Which moment it is.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
     }
 }
 
@@ -51,57 +82,111 @@ impl std::ops::Deref for Merged {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Keeper {
     merged: ArcSwap<Merged>,
     changed: Notify,
+    revisions: watch::Sender<u64>,
+    /// Names this life of the coordinator, in which revisions count.
+    life: String,
     held: Mutex<Held>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
+    nodes: HashMap<NodeId, Told>,
+    /// What each node brought into the catalog at the last merge.
     offers: HashMap<NodeId, Offer>,
-    definitions: HashMap<Digest, Arc<Compiled>>,
+    /// Nodes that may bring something else by now.
+    dirty: HashSet<NodeId>,
+    definitions: Definitions,
+    /// Rows that are the same on many nodes are held once.
+    rows: HashSet<Arc<Row>>,
+    /// Beyond this many, rows that no advert holds any more are dropped.
+    rows_limit: usize,
     /// The class under which each skill was first seen: a node cannot lower it later, also not by withdrawing the
     /// skill for a moment.
-    accepted: HashMap<SkillKey, Class>,
+    accepted: Map<SkillKey, Class>,
+    settings: Arc<Settings>,
+    settings_revision: u64,
+    catalog: Catalog,
+    revision: u64,
+    changes: Changes,
 }
 
-/// What one node offers.
+/// What one node told.
 #[derive(Debug)]
-struct Offer {
+struct Told {
     /// The session that it was told in.
     epoch: u64,
+    /// The node is connected and takes work.
+    ready: bool,
+    labels: Labels,
     advert: Arc<Advert>,
     /// Rows of the advert before, for keys whose new definition has not arrived: a changed skill does not vanish
     /// while its definition is on its way.
-    previous: HashMap<SkillKey, Row>,
-    /// Definitions that were asked of the node.
-    asked: HashSet<Digest>,
+    previous: HashMap<(Scope, SkillKey), Arc<Row>>,
 }
 
-impl Offer {
-    /// The advert as far as its definitions are known.
-    fn effective(&self, definitions: &HashMap<Digest, Arc<Compiled>>) -> Arc<Advert> {
-        if self.asked.is_empty() || self.previous.is_empty() {
-            return self.advert.clone();
-        }
-        let mut advert = (*self.advert).clone();
-        for row in &mut advert.rows {
-            if let (false, Some(previous)) =
-                (definitions.contains_key(&row.definition), self.previous.get(&row.key))
-            {
-                row.clone_from(previous);
+impl Told {
+    /// The rows that count now: the earlier one where the definition of the new one has not arrived.
+    fn rows(&self, definitions: &Definitions) -> Vec<Arc<Row>> {
+        let effective = |row: &Arc<Row>| {
+            let earlier = || self.previous.get(&(row.scope.clone(), row.key.clone()));
+            match definitions.is_missing(&row.definition) {
+                true if !self.previous.is_empty() => earlier().unwrap_or(row).clone(),
+                _ => row.clone(),
             }
-        }
-        Arc::new(advert)
+        };
+        self.advert.rows.iter().map(effective).collect()
     }
+
+    /// Every definition that it names, as often as it does.
+    fn names(&self) -> Vec<Digest> {
+        self.advert.rows.iter().chain(self.previous.values()).map(|row| row.definition).collect()
+    }
+
+    fn offer(&self, definitions: &Definitions, settings: &Settings) -> Offer {
+        let rows = self.rows(definitions);
+        let advert = Advert { revision: 0, rows, diagnostics: self.advert.diagnostics.clone() };
+        let definition = |digest: &Digest| Some(definitions.known().get(digest)?.definition.clone());
+        Offer::of(&advert, self.ready, definition, |agent| {
+            settings.agents.admits_workspace(agent, &self.labels)
+        })
+    }
+
+    fn has_workspaces(&self) -> bool {
+        self.advert.rows.iter().any(|row| row.scope != Scope::All)
+    }
+}
+
+/// Definitions to be asked of one node in one session.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) node: NodeId,
+    pub(crate) epoch: u64,
+    pub(crate) digests: Vec<Digest>,
 }
 
 /// Most skills whose first class is remembered; beyond them a new skill counts as it is declared.
 const MAX_ACCEPTED: usize = 100_000;
+/// Fewest rows among which it is worth looking for those that nobody holds.
+const FEW_ROWS: usize = 4096;
 
 impl Keeper {
+    /// An empty catalog under these settings.
+    pub(crate) fn new(settings: Settings) -> Self {
+        let settings = Arc::new(settings);
+        let merged = Merged { settings: settings.clone(), ..Merged::default() };
+        Self {
+            merged: ArcSwap::from_pointee(merged),
+            changed: Notify::new(),
+            revisions: watch::Sender::new(0),
+            life: uuid::Uuid::now_v7().simple().to_string(),
+            held: Mutex::new(Held { settings, ..Held::default() }),
+        }
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,133 +196,249 @@ impl Keeper {
         self.merged.load_full()
     }
 
+    /// Names the life of the coordinator in which revisions count.
+    pub(crate) fn life(&self) -> &str {
+        &self.life
+    }
+
+    /// The revision of the catalog, as it grows.
+    pub(crate) fn revisions(&self) -> watch::Receiver<u64> {
+        self.revisions.subscribe()
+    }
+
+    /// The keys that changed for an agent from one moment to another. `None` when that is not remembered.
+    pub(crate) fn changed_between(
+        &self,
+        revision: u64,
+        now: &Merged,
+        agent: Option<&AgentId>,
+    ) -> Option<BTreeSet<SkillKey>> {
+        self.held().changes.since(revision, now.revision, agent)
+    }
+
     /// What a node offers.
     pub(crate) fn advert_of(&self, node: &NodeId) -> Option<Arc<Advert>> {
-        self.held().offers.get(node).map(|offer| offer.advert.clone())
+        self.held().nodes.get(node).map(|told| told.advert.clone())
     }
 
-    /// The class that the policy judges when this variant is to be run.
-    pub(crate) fn class_of(&self, skill: &Skill, variant: &Variant) -> Class {
-        skill.class_of(variant, self.held().accepted.get(&skill.key).copied())
-    }
-
-    /// Replaces what a node offers. Returns the definitions that nobody has sent yet.
-    pub(crate) fn advertise(&self, node: &NodeId, epoch: u64, advert: Advert) -> Vec<Digest> {
+    /// Replaces what a node offers. Returns the definitions to ask of it.
+    pub(crate) fn advertise(
+        &self,
+        node: &NodeId,
+        epoch: u64,
+        labels: &Labels,
+        advert: Advert,
+    ) -> Vec<Digest> {
         let mut held = self.held();
-        let missing: HashSet<Digest> = advert
+        let held = &mut *held;
+        let mut advert = advert;
+        for row in &mut advert.rows {
+            match held.rows.get(row) {
+                Some(same) => *row = same.clone(),
+                None => drop(held.rows.insert(row.clone())),
+            }
+        }
+        let missing: BTreeSet<Digest> = advert
             .rows
             .iter()
             .map(|row| row.definition)
-            .filter(|digest| !held.definitions.contains_key(digest))
+            .filter(|digest| held.definitions.is_missing(digest))
             .collect();
+        let old = held.nodes.remove(node);
         let mut previous = HashMap::new();
-        if let Some(old) = held.offers.get(node)
-            && !missing.is_empty()
-        {
-            let known =
-                |row: &&Row| row.shadowed_by.is_none() && held.definitions.contains_key(&row.definition);
-            let rows = old.effective(&held.definitions);
-            previous.extend(rows.rows.iter().filter(known).map(|row| (row.key.clone(), row.clone())));
+        if let Some(old) = old.as_ref().filter(|_| !missing.is_empty()) {
+            let known = |row: &Arc<Row>| {
+                row.shadowed_by.is_none() && held.definitions.known().contains_key(&row.definition)
+            };
+            let rows = old.rows(&held.definitions).into_iter().filter(known);
+            previous.extend(rows.map(|row| ((row.scope.clone(), row.key.clone()), row)));
         }
-        let offer = Offer { epoch, advert: Arc::new(advert), previous, asked: missing.clone() };
-        held.offers.insert(node.clone(), offer);
-        drop(held);
-        self.changed.notify_one();
-        missing.into_iter().collect()
-    }
-
-    /// Takes a definition that a node was asked for. Its bytes name it, so a node can only speak for itself.
-    ///
-    /// # Errors
-    /// When it was not asked for, is malformed, or its schema does not compile here either. Then the node's rows say
-    /// so where people look.
-    pub(crate) fn define(&self, node: &NodeId, bytes: &Bytes) -> Result<(), Malformed> {
-        let digest = Digest::of(bytes);
-        if !self.held().offers.get(node).is_some_and(|offer| offer.asked.contains(&digest)) {
-            return Err(Malformed::new("definitions", "this definition was not asked for"));
-        }
-        let compiled = compile(bytes);
-        let mut held = self.held();
-        let refused = compiled.as_ref().err().cloned();
-        if let Ok(compiled) = compiled {
-            held.definitions.insert(digest, Arc::new(compiled));
-        }
-        if let Some(offer) = held.offers.get_mut(node) {
-            offer.asked.remove(&digest);
-            if let Some(malformed) = &refused {
-                refuse_rows(Arc::make_mut(&mut offer.advert), digest, malformed);
+        let mut told =
+            Told { epoch, ready: true, labels: labels.clone(), advert: Arc::new(advert), previous };
+        let refused: BTreeSet<Digest> = told.advert.rows.iter().map(|row| row.definition).collect();
+        for digest in refused {
+            if let Some(malformed) = held.definitions.refusal(&digest) {
+                refuse_rows(Arc::make_mut(&mut told.advert), digest, malformed);
             }
         }
-        drop(held);
+        held.definitions.use_all(told.names());
+        if let Some(old) = old {
+            held.definitions.release_all(old.names());
+        }
+        held.nodes.insert(node.clone(), told);
+        held.dirty.insert(node.clone());
+        let now = Instant::now();
+        let ask = missing.into_iter().filter(|digest| held.definitions.ask(*digest, node, now)).collect();
+        self.changed.notify_one();
+        ask
+    }
+
+    /// Notes whether a node is connected and takes work.
+    pub(crate) fn set_ready(&self, node: &NodeId, epoch: u64, ready: bool) {
+        let mut held = self.held();
+        if let Some(told) = held.nodes.get_mut(node)
+            && told.epoch <= epoch
+            && told.ready != ready
+        {
+            (told.ready, told.epoch) = (ready, epoch);
+            held.dirty.insert(node.clone());
+            self.changed.notify_one();
+        }
+    }
+
+    /// Takes a definition that a node named. Its bytes name it, so a node can only speak for itself. Compiles the
+    /// schema: blocks.
+    ///
+    /// # Errors
+    /// When nobody misses it, it is malformed, or its schema does not compile here either. Then the rows that name it
+    /// say so where people look.
+    pub(crate) fn define(&self, node: &NodeId, bytes: &Bytes) -> Result<(), Malformed> {
+        let digest = Digest::of(bytes);
+        let names = |told: &Told| told.advert.rows.iter().any(|row| row.definition == digest);
+        {
+            let held = self.held();
+            if !held.nodes.get(node).is_some_and(names) {
+                return Err(Malformed::new("definitions", "this definition was not asked for"));
+            }
+            if !held.definitions.is_missing(&digest) {
+                return Ok(());
+            }
+        }
+        let compiled = Compiled::of(bytes);
+        let refused = compiled.as_ref().err().cloned();
+        let mut held = self.held();
+        let held = &mut *held;
+        if !held.nodes.values().any(names) {
+            return Ok(());
+        }
+        held.definitions.settle(digest, compiled);
+        for (node, told) in held.nodes.iter_mut().filter(|(_, told)| names(told)) {
+            if let Some(malformed) = &refused {
+                refuse_rows(Arc::make_mut(&mut told.advert), digest, malformed);
+            }
+            held.dirty.insert(node.clone());
+        }
         self.changed.notify_one();
         refused.map_or(Ok(()), Err)
+    }
+
+    /// Definitions that a node owes for too long, to be asked of another that names them, if there is one.
+    pub(crate) fn overdue(&self) -> Vec<Ask> {
+        let mut held = self.held();
+        let held = &mut *held;
+        let now = Instant::now();
+        let mut asks: HashMap<NodeId, Ask> = HashMap::new();
+        for (digest, silent) in held.definitions.overdue(now) {
+            let names =
+                |told: &Told| told.ready && told.advert.rows.iter().any(|row| row.definition == digest);
+            let able = || held.nodes.iter().filter(|(_, told)| names(told));
+            let Some((node, told)) = able().find(|(node, _)| **node != silent).or_else(|| able().next())
+            else {
+                continue;
+            };
+            let (node, epoch) = (node.clone(), told.epoch);
+            if held.definitions.ask(digest, &node, now) {
+                let ask = asks.entry(node.clone()).or_insert(Ask { node, epoch, digests: Vec::new() });
+                ask.digests.push(digest);
+            }
+        }
+        asks.into_values().collect()
     }
 
     /// Forgets what a node offered in a session, unless a newer one has told more.
     pub(crate) fn withdraw(&self, node: &NodeId, epoch: u64) {
         let mut held = self.held();
-        if held.offers.get(node).is_some_and(|offer| offer.epoch <= epoch) {
-            held.offers.remove(node);
-            drop(held);
+        if held.nodes.get(node).is_some_and(|told| told.epoch <= epoch)
+            && let Some(told) = held.nodes.remove(node)
+        {
+            held.definitions.release_all(told.names());
+            held.dirty.insert(node.clone());
             self.changed.notify_one();
         }
+    }
+
+    /// Puts other settings into effect. A call that is judged after it returned is judged by them.
+    pub(crate) fn configure(&self, settings: Settings) {
+        let mut held = self.held();
+        if *held.settings == settings {
+            return;
+        }
+        held.settings = Arc::new(settings);
+        held.settings_revision += 1;
+        let with_workspaces: Vec<NodeId> = held
+            .nodes
+            .iter()
+            .filter(|(_, told)| told.has_workspaces())
+            .map(|(node, _)| node.clone())
+            .collect();
+        held.dirty.extend(with_workspaces);
+        self.publish(&mut held, BTreeSet::new());
+        self.changed.notify_one();
     }
 
     /// Merges whenever something changed and tells `merged` afterwards. Runs for ever.
     pub(crate) async fn keep_merged(&self, merged: impl Fn()) {
         loop {
             self.changed.notified().await;
-            self.merge();
+            while self.merge() {
+                tokio::task::yield_now().await;
+            }
             merged();
             tokio::time::sleep(MERGE_PAUSE).await;
         }
     }
 
-    fn merge(&self) {
-        let (adverts, compiled) = {
-            let held = self.held();
-            let adverts: Vec<(NodeId, Arc<Advert>)> = held
-                .offers
-                .iter()
-                .map(|(node, offer)| (node.clone(), offer.effective(&held.definitions)))
-                .collect();
-            (adverts, held.definitions.clone())
-        };
-        let definitions = compiled.iter().map(|(digest, one)| (*digest, one.definition.clone())).collect();
-        let catalog = catalog::merge(adverts.iter().map(|(node, advert)| (node, &**advert)), &definitions);
+    /// Merges what some nodes told. Returns whether there is more.
+    fn merge(&self) -> bool {
         let mut held = self.held();
-        for skill in catalog.skills.values() {
-            let class = skill.shown().definition.class;
-            if held.accepted.len() < MAX_ACCEPTED {
-                held.accepted.entry(skill.key.clone()).or_insert(class);
+        let some: Vec<NodeId> = held.dirty.iter().take(MERGED_AT_ONCE).cloned().collect();
+        let mut changed = BTreeSet::new();
+        for node in some {
+            held.dirty.remove(&node);
+            let held = &mut *held;
+            let old = held.offers.remove(&node).unwrap_or_default();
+            let told = held.nodes.get(&node);
+            let new = told.map(|told| told.offer(&held.definitions, &held.settings)).unwrap_or_default();
+            changed.append(&mut held.catalog.replace(&node, &old, &new));
+            if told.is_some() {
+                held.offers.insert(node, new);
             }
         }
-        drop(held);
-        self.merged.store(Arc::new(Merged { catalog, compiled }));
-        self.forget_unused();
+        if !changed.is_empty() {
+            for (scope, key) in &changed {
+                let agent = match scope {
+                    Scope::All => None,
+                    Scope::Agent(agent) => Some(agent),
+                };
+                let Some(skill) = held.catalog.find(agent, key) else { continue };
+                let class = skill.shown().definition.class;
+                if !held.accepted.contains_key(key) && held.accepted.size() < MAX_ACCEPTED {
+                    held.accepted.insert_mut(key.clone(), class);
+                }
+            }
+            self.publish(&mut held, changed);
+        }
+        if held.rows.len() > held.rows_limit.max(FEW_ROWS) {
+            held.rows.retain(|row| Arc::strong_count(row) > 1);
+            held.rows_limit = 2 * held.rows.len();
+        }
+        !held.dirty.is_empty()
     }
 
-    /// Drops definitions that no offer names any more: after the catalog that names them is gone.
-    fn forget_unused(&self) {
-        let mut held = self.held();
-        let used: HashSet<Digest> = held
-            .offers
-            .values()
-            .flat_map(|offer| offer.advert.rows.iter().chain(offer.previous.values()))
-            .map(|row| row.definition)
-            .collect();
-        held.definitions.retain(|digest, _| used.contains(digest));
+    /// Lets everybody see what is held now.
+    fn publish(&self, held: &mut Held, changed: BTreeSet<(Scope, SkillKey)>) {
+        held.revision += 1;
+        held.changes.note(held.revision, changed);
+        self.merged.store(Arc::new(Merged {
+            catalog: held.catalog.clone(),
+            compiled: held.definitions.known().clone(),
+            accepted: held.accepted.clone(),
+            settings: held.settings.clone(),
+            settings_revision: held.settings_revision,
+            revision: held.revision,
+        }));
+        self.revisions.send_replace(held.revision);
     }
-}
-
-fn compile(bytes: &Bytes) -> Result<Compiled, Malformed> {
-    let (_, definition) = decode_definition(bytes)?;
-    let text = match definition.kind {
-        Kind::Executable => definition.schema.as_str(),
-        Kind::Instructions => "{}",
-    };
-    let schema = Schema::compile(text).map_err(|error| Malformed::new("schema", error))?;
-    Ok(Compiled { definition: Arc::new(definition), schema })
 }
 
 /// Says beside each row whose definition was refused why it is not in the catalog.
@@ -260,10 +461,7 @@ fn refuse_rows(advert: &mut Advert, definition: Digest, malformed: &Malformed) {
 
 #[cfg(test)]
 mod tests {
-    use weft_core::{
-        advert::{Row, Scope},
-        skill::Layer,
-    };
+    use weft_core::skill::{Definition, Kind, Layer};
     use weft_proto::convert::encode_definition;
 
     use super::*;
@@ -284,91 +482,174 @@ mod tests {
             verdicts: vec![],
             shadowed_by: None,
         };
-        Advert { revision: 1, rows: vec![row], diagnostics: vec![] }
+        Advert { revision: 1, rows: vec![Arc::new(row)], diagnostics: vec![] }
     }
 
     #[test]
     fn definitions_are_asked_for_once_and_forgotten_with_the_last_advert() {
-        let keeper = Keeper::default();
+        let keeper = Keeper::new(Settings::default());
         let (bytes, digest) = encode_definition(&definition(Class::Safe));
         let (one, two) = ("n1".parse().unwrap(), "n2".parse().unwrap());
-        assert_eq!(keeper.advertise(&one, 1, advert(digest)), [digest]);
+        assert_eq!(keeper.advertise(&one, 1, &Labels::new(), advert(digest)), [digest]);
         keeper.define(&one, &bytes).unwrap();
-        assert!(keeper.advertise(&two, 1, advert(digest)).is_empty());
+        assert!(keeper.advertise(&two, 1, &Labels::new(), advert(digest)).is_empty());
         keeper.merge();
-        assert_eq!(keeper.current().skills.len(), 1);
+        assert_eq!(keeper.current().len(), 1);
         keeper.withdraw(&one, 1);
         keeper.withdraw(&two, 1);
         keeper.merge();
-        assert!(keeper.current().skills.is_empty());
+        assert!(keeper.current().is_empty());
         assert!(keeper.held().definitions.is_empty());
     }
 
     #[test]
     fn a_node_that_comes_later_cannot_lower_the_class_of_a_skill() {
-        let keeper = Keeper::default();
+        let keeper = Keeper::new(Settings::default());
         let (dangerous, first) = encode_definition(&definition(Class::Dangerous));
         let (one, two) = ("n1".parse().unwrap(), "n2".parse().unwrap());
-        keeper.advertise(&one, 1, advert(first));
+        keeper.advertise(&one, 1, &Labels::new(), advert(first));
         keeper.define(&one, &dangerous).unwrap();
         keeper.merge();
         let (safe, second) = encode_definition(&definition(Class::Safe));
-        keeper.advertise(&two, 1, advert(second));
+        keeper.advertise(&two, 1, &Labels::new(), advert(second));
         keeper.define(&two, &safe).unwrap();
         keeper.merge();
         let catalog = keeper.current();
-        let skill = catalog.skills.values().next().unwrap();
+        let skill = catalog.skills(None).next().unwrap();
         assert_eq!(skill.variants.len(), 2);
         for variant in &skill.variants {
-            assert_eq!(keeper.class_of(skill, variant), Class::Dangerous);
+            assert_eq!(catalog.class_of(skill, variant), Class::Dangerous);
         }
     }
 
     #[test]
     fn a_definition_with_a_hostile_schema_is_refused_here_too() {
-        let keeper = Keeper::default();
+        let keeper = Keeper::new(Settings::default());
         let hostile = Definition { schema: r#"{"$ref":"http://x/y"}"#.into(), ..definition(Class::Safe) };
         let (bytes, digest) = encode_definition(&hostile);
         let node = "n1".parse().unwrap();
         assert!(keeper.define(&node, &bytes).is_err(), "it was not asked for");
-        keeper.advertise(&node, 1, advert(digest));
+        keeper.advertise(&node, 1, &Labels::new(), advert(digest));
         assert!(keeper.define(&node, &bytes).is_err());
         keeper.merge();
         let catalog = keeper.current();
-        assert!(catalog.skills.is_empty());
-        let said = &catalog.invalid.values().next().unwrap()[0].1;
+        assert!(catalog.is_empty());
+        let said = &catalog.invalid(&SkillKey::normalise("a").unwrap()).unwrap().get(&node).unwrap()[0];
         assert!(said.message.contains("refused"), "{said}");
     }
 
     #[test]
     fn a_changed_skill_neither_vanishes_nor_loses_its_class_while_its_definition_is_on_its_way() {
-        let keeper = Keeper::default();
+        let keeper = Keeper::new(Settings::default());
         let node = "n1".parse().unwrap();
         let (dangerous, first) = encode_definition(&definition(Class::Dangerous));
         let (safe, second) = encode_definition(&definition(Class::Safe));
-        keeper.advertise(&node, 1, advert(first));
+        keeper.advertise(&node, 1, &Labels::new(), advert(first));
         keeper.define(&node, &dangerous).unwrap();
         keeper.merge();
-        keeper.advertise(&node, 1, advert(second));
+        keeper.advertise(&node, 1, &Labels::new(), advert(second));
         keeper.merge();
-        assert_eq!(keeper.current().skills.values().next().unwrap().shown().digest, first);
+        assert_eq!(keeper.current().skills(None).next().unwrap().shown().digest, first);
         keeper.define(&node, &safe).unwrap();
         keeper.merge();
         let catalog = keeper.current();
-        let skill = catalog.skills.values().next().unwrap();
+        let skill = catalog.skills(None).next().unwrap();
         assert_eq!(skill.shown().digest, second);
-        assert_eq!(keeper.class_of(skill, skill.shown()), Class::Dangerous);
+        assert_eq!(catalog.class_of(skill, skill.shown()), Class::Dangerous);
     }
 
     #[test]
     fn the_end_of_an_old_session_does_not_withdraw_what_a_newer_one_told() {
-        let keeper = Keeper::default();
+        let keeper = Keeper::new(Settings::default());
         let node = "n1".parse().unwrap();
         let (_, digest) = encode_definition(&definition(Class::Safe));
-        keeper.advertise(&node, 2, advert(digest));
+        keeper.advertise(&node, 2, &Labels::new(), advert(digest));
         keeper.withdraw(&node, 1);
         assert!(keeper.advert_of(&node).is_some());
         keeper.withdraw(&node, 2);
         assert!(keeper.advert_of(&node).is_none());
+    }
+
+    #[test]
+    fn one_node_is_asked_for_a_definition_and_another_when_it_is_silent() {
+        let keeper = Keeper::new(Settings::default());
+        let (bytes, digest) = encode_definition(&definition(Class::Safe));
+        let (one, two) = ("n1".parse().unwrap(), "n2".parse().unwrap());
+        assert_eq!(keeper.advertise(&one, 1, &Labels::new(), advert(digest)), [digest]);
+        assert!(keeper.advertise(&two, 7, &Labels::new(), advert(digest)).is_empty());
+        assert!(keeper.overdue().is_empty(), "it may still answer");
+        keeper.held().definitions.ask(digest, &one, Instant::now() - Duration::from_secs(60));
+        assert_eq!(keeper.overdue(), [Ask { node: two.clone(), epoch: 7, digests: vec![digest] }]);
+        assert!(keeper.overdue().is_empty(), "the other may still answer");
+        keeper.define(&two, &bytes).unwrap();
+        keeper.merge();
+        assert_eq!(keeper.current().skills(None).next().unwrap().shown().ready, 2);
+    }
+
+    #[test]
+    fn what_is_refused_once_is_not_asked_for_again_and_said_for_every_node() {
+        let keeper = Keeper::new(Settings::default());
+        let hostile = Definition { schema: r#"{"$ref":"http://x/y"}"#.into(), ..definition(Class::Safe) };
+        let (bytes, digest) = encode_definition(&hostile);
+        let (one, two) = ("n1".parse().unwrap(), "n2".parse().unwrap());
+        keeper.advertise(&one, 1, &Labels::new(), advert(digest));
+        assert!(keeper.define(&one, &bytes).is_err());
+        assert!(keeper.advertise(&two, 1, &Labels::new(), advert(digest)).is_empty());
+        keeper.merge();
+        let key = SkillKey::normalise("a").unwrap();
+        assert_eq!(keeper.current().invalid(&key).unwrap().size(), 2);
+    }
+
+    #[test]
+    fn a_node_that_leaves_is_not_ready_and_the_revision_says_that_something_changed() {
+        let keeper = Keeper::new(Settings::default());
+        let (bytes, digest) = encode_definition(&definition(Class::Safe));
+        let node = "n1".parse().unwrap();
+        keeper.advertise(&node, 1, &Labels::new(), advert(digest));
+        keeper.define(&node, &bytes).unwrap();
+        keeper.merge();
+        let before = keeper.current();
+        keeper.set_ready(&node, 1, false);
+        keeper.merge();
+        let after = keeper.current();
+        assert_eq!(after.skills(None).next().unwrap().shown().ready, 0);
+        assert!(after.revision() > before.revision());
+        let changed = keeper.changed_between(before.revision(), &after, None).unwrap();
+        assert_eq!(changed.len(), 1);
+        keeper.set_ready(&node, 1, false);
+        assert!(!keeper.merge() && keeper.current().revision() == after.revision(), "nothing changed");
+    }
+
+    #[test]
+    fn other_settings_admit_other_workspaces_at_once() {
+        let keeper = Keeper::new(Settings::default());
+        let (bytes, digest) = encode_definition(&definition(Class::Safe));
+        let node = "n1".parse().unwrap();
+        let agent: AgentId = "writer".parse().unwrap();
+        let mut own = advert(digest);
+        Arc::make_mut(&mut own.rows[0]).scope = Scope::Agent(agent.clone());
+        keeper.advertise(&node, 1, &Labels::new(), own);
+        keeper.define(&node, &bytes).unwrap();
+        keeper.merge();
+        let key = SkillKey::normalise("a").unwrap();
+        assert!(keeper.current().find(Some(&agent), &key).is_none());
+        let mut settings = Settings::default();
+        let entry = weft_core::agents::Agent { workspace: Some("/w".into()), ..Default::default() };
+        settings.agents.list.insert(agent.clone(), entry);
+        keeper.configure(settings);
+        keeper.merge();
+        assert!(keeper.current().find(Some(&agent), &key).is_some());
+        assert!(keeper.current().find(None, &key).is_none());
+    }
+
+    #[test]
+    fn rows_that_are_the_same_on_many_nodes_are_held_once() {
+        let keeper = Keeper::new(Settings::default());
+        let (_, digest) = encode_definition(&definition(Class::Safe));
+        for number in 0..10 {
+            let node = format!("n{number}").parse().unwrap();
+            keeper.advertise(&node, 1, &Labels::new(), advert(digest));
+        }
+        assert_eq!(keeper.held().rows.len(), 1);
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use weft_core::{limits, policy::Allowed};
 
+use crate::settings::Settings;
+
 /// The configuration of a coordinator.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -11,6 +13,8 @@ pub struct Config {
     pub name: String,
     /// The class that may run without a person, beyond safe ones. `None` until the operator says otherwise.
     pub allow: Option<Allowed>,
+    /// What can be changed while it runs.
+    pub settings: Settings,
     /// Bytes that the event log may hold.
     pub log_capacity: usize,
     /// Its clocks.
@@ -43,6 +47,7 @@ impl Default for Config {
         Self {
             name: "coordinator".into(),
             allow: None,
+            settings: Settings::default(),
             log_capacity: 256 * 1024 * 1024,
             timings: Timings::default(),
         }

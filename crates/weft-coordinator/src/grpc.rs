@@ -5,10 +5,14 @@ pub(crate) mod invocation;
 pub(crate) mod link;
 pub(crate) mod node;
 mod page;
+pub(crate) mod session;
 pub(crate) mod traced;
 
 use tonic::Status;
-use weft_core::{ids::SkillKey, refusal::Refusal};
+use weft_core::{
+    ids::{CallerId, SkillKey},
+    refusal::Refusal,
+};
 use weft_proto::{convert::Malformed, status};
 
 /// The status of a refusal; our own bugs are logged where they meet a caller.
@@ -21,6 +25,11 @@ fn refused(refusal: Refusal) -> Status {
 
 fn malformed(malformed: Malformed) -> Status {
     status::from_malformed(&malformed)
+}
+
+/// Who calls. Until callers authenticate, everybody who can reach the loopback listener is one caller.
+fn caller() -> CallerId {
+    "local".parse().expect("the constant is a valid id")
 }
 
 /// The skill that a caller names, in any spelling. A name that cannot be a key is simply not known.

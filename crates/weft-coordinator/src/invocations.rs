@@ -261,7 +261,7 @@ impl Invocations {
 
     fn dispatch_message(&self, inner: &Inner) -> Option<link::Dispatch> {
         let attempt = inner.attempt.as_ref()?;
-        let Plan { class, budget, mode, evidence, .. } = inner.plan;
+        let Plan { class, budget, mode, evidence, sandboxed, .. } = inner.plan;
         let request = &inner.invocation.request;
         let wait = self.config.timings.queue_wait;
         Some(link::Dispatch {
@@ -279,6 +279,7 @@ impl Invocations {
             queue_wait: Some(duration_to_wire(wait)),
             expire_time: Some(timestamp_to_wire(Timestamp::now() + wait)),
             trace: attempt.spans.as_ref().and_then(Spans::context).map(convert::trace_to_wire),
+            sandboxed,
         })
     }
 

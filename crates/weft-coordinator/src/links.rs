@@ -17,7 +17,7 @@ use weft_core::{
     credit::{AttemptKey, Cost, Credit},
     event::NodeNews,
     ids::{Digest, JournalId, NodeId},
-    node::Node,
+    node::{Labels, Node, SANDBOX},
     refusal::Refusal,
 };
 use weft_daemon::Drain;
@@ -32,6 +32,7 @@ use weft_telemetry::Metrics;
 use crate::{
     catalog::Keeper,
     config::Config,
+    files::Files,
     invocations::{InHand, Invocations},
     nodes::{Arrival, Nodes, Opened},
 };
@@ -54,6 +55,7 @@ pub(crate) struct Links {
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) catalog: Arc<Keeper>,
     pub(crate) invocations: Arc<Invocations>,
+    pub(crate) files: Arc<Files>,
     pub(crate) config: Config,
     pub(crate) drain: Drain,
     pub(crate) metrics: Metrics,
@@ -64,6 +66,7 @@ pub(crate) struct Session {
     links: Links,
     id: NodeId,
     name: String,
+    labels: Labels,
     epoch: u64,
     journal: JournalId,
     /// What the hello named; settled when the session is served.
@@ -118,8 +121,9 @@ impl Links {
         if self.drain.has_begun() && !self.invocations.knows_any(&in_hand) {
             return Err(Refusal::Draining);
         }
-        let (id, name, journal) =
-            (arrival.node.id.clone(), arrival.node.name.clone(), arrival.journal.clone());
+        let node = &arrival.node;
+        let (id, name, labels) = (node.id.clone(), node.name.clone(), node.labels.clone());
+        let journal = arrival.journal.clone();
         let timings = &self.config.timings;
         let opened = self.nodes.open(arrival, 3 * timings.heartbeat, |session_epoch| link::Welcome {
             protocol_version: LINK_VERSIONS.0,
@@ -136,6 +140,7 @@ impl Links {
             links: self.clone(),
             id,
             name,
+            labels,
             epoch,
             journal,
             in_hand,
@@ -151,6 +156,7 @@ impl Session {
     /// Serves the link to its end.
     pub(crate) async fn serve(mut self) {
         let _connected = self.links.metrics.node_connected();
+        self.links.catalog.set_ready(&self.id, self.epoch, true);
         let in_hand = std::mem::take(&mut self.in_hand);
         self.links.invocations.node_connected(&self.id, &self.journal, self.epoch, in_hand).await;
         let end = self.read_all().await;
@@ -162,6 +168,9 @@ impl Session {
             }));
         }
         let current = self.links.nodes.close(&self.id, self.epoch);
+        if current {
+            self.links.catalog.set_ready(&self.id, self.epoch, false);
+        }
         let (id, node, epoch) = (&self.id, &self.name, self.epoch);
         match end {
             End::Superseded => tracing::info!(weft.node.id = %id, %node, epoch, "session superseded"),
@@ -264,8 +273,12 @@ impl Session {
             Some(connect_request::Message::Draining(draining)) => {
                 tracing::info!(weft.node.id = %self.id, node = %self.name, reason = %draining.reason, "node draining");
                 self.links.nodes.set_draining(&self.id, self.epoch);
+                self.links.catalog.set_ready(&self.id, self.epoch, false);
             }
             Some(connect_request::Message::Heartbeat(_)) => {}
+            Some(connect_request::Message::FileContent(content)) => {
+                self.links.files.answer(&self.id, content)
+            }
             Some(connect_request::Message::CancelAcknowledged(cancel)) => {
                 let id = convert::parse("invocation_id", &cancel.invocation_id)?;
                 if !cancel.in_hand {
@@ -280,13 +293,9 @@ impl Session {
 
     fn advertise(&self, advert: Advert) {
         let skills = advert.rows.len();
-        let missing: Vec<Digest> = self.links.catalog.advertise(&self.id, self.epoch, advert);
-        tracing::info!(weft.node.id = %self.id, node = %self.name, skills, new = missing.len(), "node advertised");
-        for digests in missing.chunks(ASKED_AT_ONCE) {
-            let digests =
-                digests.iter().map(|digest| bytes::Bytes::copy_from_slice(digest.as_bytes())).collect();
-            self.send(Message::DefinitionsRequest(link::DefinitionsRequest { digests }));
-        }
+        let ask = self.links.catalog.advertise(&self.id, self.epoch, &self.labels, advert);
+        tracing::info!(weft.node.id = %self.id, node = %self.name, skills, asked = ask.len(), "node advertised");
+        ask_for(&self.links.nodes, &self.id, self.epoch, &ask);
     }
 
     async fn report(&mut self, events: link::NodeEvents, recording: &mut Recording) -> Result<(), Malformed> {
@@ -339,6 +348,14 @@ impl Session {
     }
 }
 
+/// Asks a node for definitions in the session with this epoch.
+pub(crate) fn ask_for(nodes: &Nodes, node: &NodeId, epoch: u64, digests: &[Digest]) {
+    for digests in digests.chunks(ASKED_AT_ONCE) {
+        let digests = digests.iter().map(|digest| bytes::Bytes::copy_from_slice(digest.as_bytes())).collect();
+        nodes.send(node, epoch, Message::DefinitionsRequest(link::DefinitionsRequest { digests }));
+    }
+}
+
 fn malformed(malformed: Malformed) -> Refusal {
     Refusal::RequestInvalid { field: malformed.field.into(), message: malformed.message }
 }
@@ -379,6 +396,7 @@ fn read_hello(hello: link::Hello) -> Result<(Arrival, InHand), Refusal> {
             version: hello.version,
             labels: convert::labels_from_wire(hello.labels),
             slots: hello.slots,
+            sandbox: hello.features.iter().any(|feature| feature == SANDBOX),
         },
     };
     Ok((arrival, in_hand))

@@ -389,6 +389,7 @@ mod tests {
                 version: "0".into(),
                 labels: Default::default(),
                 slots: 4,
+                sandbox: false,
             },
             journal: journal.parse().unwrap(),
             previous_epoch: 0,

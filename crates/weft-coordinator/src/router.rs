@@ -26,6 +26,9 @@ pub(crate) struct Wish<'a> {
     node: Option<NodeId>,
     selector: Option<&'a Selector>,
     pinned: Option<Digest>,
+    /// The digests that a session lets run, that of the variant it was shown first. Empty: any.
+    among: &'a [Digest],
+    sandboxed: bool,
 }
 
 impl<'a> Wish<'a> {
@@ -39,7 +42,17 @@ impl<'a> Wish<'a> {
             Target::Node(name) => (Some(nodes.resolve(name)?), None),
             Target::Selector(selector) => (None, Some(selector)),
         };
-        Ok(Self { node, selector, pinned })
+        Ok(Self { node, selector, pinned, among: &[], sandboxed: false })
+    }
+
+    /// The same target, with these digests only; none means any.
+    pub(crate) fn among(self, among: &'a [Digest]) -> Self {
+        Self { among, ..self }
+    }
+
+    /// The same target, where it must run in a sandbox.
+    pub(crate) fn in_sandbox(self, sandboxed: bool) -> Self {
+        Self { sandboxed, ..self }
     }
 
     /// The same target with another digest.
@@ -52,7 +65,19 @@ impl<'a> Wish<'a> {
         self.pinned.is_some() || self.node.is_some()
     }
 
-    fn admits(&self, view: &View) -> bool {
+    /// The variant whose args a call means that names neither a node nor a digest.
+    fn meant<'s>(&self, skill: &'s Skill) -> &'s Variant {
+        let of_session = |first: &Digest| skill.variants.iter().find(|variant| variant.digest == *first);
+        self.among.first().and_then(of_session).unwrap_or_else(|| skill.shown())
+    }
+
+    fn takes(&self, variant: &Variant) -> bool {
+        self.pinned.is_none_or(|pinned| pinned == variant.digest)
+            && (self.among.is_empty() || self.among.contains(&variant.digest))
+    }
+
+    /// The node named, or every one, as far as labels say.
+    pub(crate) fn admits(&self, view: &View) -> bool {
         self.node.as_ref().is_none_or(|node| *node == view.node.id)
             && self.selector.is_none_or(|selector| selector.matches(&view.node.labels))
     }
@@ -93,12 +118,14 @@ pub(crate) fn obstacles(skill: &Skill, view: &View, wish: &Wish<'_>) -> Vec<Obst
             for verdict in row.verdicts.iter().filter(|verdict| !verdict.passed) {
                 add(verdict.gate.as_str(), verdict.reason.clone());
             }
-            if let Some(pinned) = wish.pinned
-                && pinned != variant.digest
-            {
-                add("digest", format!("its files have digest {}", variant.digest));
+            if !wish.takes(variant) {
+                let of_session = if wish.pinned.is_none() { ", which the session has not seen" } else { "" };
+                add("digest", format!("its files have digest {}{of_session}", variant.digest));
             }
-            if !wish.is_exact() && variant.definition.schema != skill.shown().definition.schema {
+            if wish.sandboxed && variant.definition.kind == Kind::Executable && !view.node.sandbox {
+                add("sandbox", "the agent runs in a sandbox only, and this node offers none".into());
+            }
+            if !wish.is_exact() && variant.definition.schema != wish.meant(skill).definition.schema {
                 add(
                     "schema",
                     "its copy takes other args than the one shown; name the node or pin its digest".into(),
@@ -115,13 +142,18 @@ pub(crate) fn obstacles(skill: &Skill, view: &View, wish: &Wish<'_>) -> Vec<Obst
 /// Whether a node is a candidate, without saying why not: this stands on the path of every call.
 fn candidate<'a>(variant: &'a Variant, row: &Row, view: &View, wish: &Wish<'_>) -> Option<Candidate<'a>> {
     let free = view.presence == Presence::Connected && view.outstanding < view.capacity;
-    let pinned = wish.pinned.is_none_or(|pinned| pinned == variant.digest);
     let runs = row.eligible() && variant.definition.kind == Kind::Executable;
-    (free && pinned && runs && wish.admits(view)).then(|| Candidate {
+    let contained = !wish.sandboxed || view.node.sandbox;
+    (free && wish.takes(variant) && runs && contained && wish.admits(view)).then(|| Candidate {
         node: view.node.id.clone(),
         variant,
         outstanding: view.outstanding,
     })
+}
+
+fn candidate_on<'a>(skill: &'a Skill, view: &View, wish: &Wish<'_>) -> Option<Candidate<'a>> {
+    let (variant, row) = skill.on_node(&view.node.id)?;
+    candidate(variant, row, view, wish)
 }
 
 /// The nodes that can take an invocation now. Unless the caller names a node or a digest, only variants that
@@ -131,13 +163,17 @@ pub(crate) fn candidates<'a>(
     wish: &Wish<'_>,
     view: impl Fn(&NodeId) -> Option<View>,
 ) -> Vec<Candidate<'a>> {
-    let shown = &skill.shown().definition.schema;
+    if let Some(node) = &wish.node {
+        let named = || candidate_on(skill, &view(node)?, wish);
+        return named().into_iter().collect();
+    }
+    let meant = &wish.meant(skill).definition.schema;
     skill
         .variants
         .iter()
-        .filter(|variant| wish.is_exact() || variant.definition.schema == *shown)
-        .flat_map(|variant| variant.providers.iter().map(move |(node, row)| (variant, node, row)))
-        .filter_map(|(variant, node, row)| candidate(variant, row, &view(node)?, wish))
+        .filter(|variant| wish.is_exact() || variant.definition.schema == *meant)
+        .flat_map(|variant| variant.providers.iter().map(move |(node, provider)| (variant, node, provider)))
+        .filter_map(|(variant, node, provider)| candidate(variant, &provider.row, &view(node)?, wish))
         .collect()
 }
 
@@ -162,6 +198,11 @@ pub(crate) fn refusal(skill: &Skill, views: &[View], wish: &Wish<'_>) -> Refusal
         && !skill.variants.iter().any(|variant| variant.digest == pinned)
     {
         return Refusal::DigestMismatch { skill: key, pinned };
+    }
+    if let Some(first) = wish.among.first()
+        && !skill.variants.iter().any(|variant| wish.takes(variant))
+    {
+        return Refusal::DigestMismatch { skill: key, pinned: *first };
     }
     if skill.variants.iter().all(|variant| variant.definition.kind == Kind::Instructions) {
         return Refusal::SkillNotExecutable { skill: key };
@@ -196,11 +237,12 @@ pub(crate) fn refusal(skill: &Skill, views: &[View], wish: &Wish<'_>) -> Refusal
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Arc};
+    use std::sync::Arc;
 
     use jiff::Timestamp;
     use weft_core::{
         advert::Scope,
+        catalog::Provider,
         ids::SkillKey,
         node::Node,
         skill::{Definition, Gate, Layer, Verdict},
@@ -239,13 +281,17 @@ mod tests {
             definition: Arc::new(definition(schema)),
             providers: providers
                 .iter()
-                .map(|(node, eligible)| (node.parse().unwrap(), row(*eligible)))
-                .collect::<BTreeMap<_, _>>(),
+                .map(|(node, eligible)| {
+                    (node.parse().unwrap(), Provider { row: Arc::new(row(*eligible)), ready: true })
+                })
+                .collect(),
+            eligible: 0,
+            ready: 0,
         }
     }
 
     fn skill(variants: Vec<Variant>) -> Skill {
-        Skill { key: SkillKey::normalise("a").unwrap(), variants, schema_conflict: false, shadowed: vec![] }
+        Skill { key: SkillKey::normalise("a").unwrap(), scope: Scope::All, variants, schema_conflict: false }
     }
 
     fn view(id: &str, presence: Presence, outstanding: u32) -> View {
@@ -258,6 +304,7 @@ mod tests {
                 version: "0".into(),
                 labels: [("zone".to_owned(), id.to_owned())].into(),
                 slots: 1,
+                sandbox: false,
             }),
             presence,
             outstanding,
@@ -276,7 +323,7 @@ mod tests {
             Target::Node(id) => (Some(id.parse().unwrap()), None),
             Target::Selector(selector) => (None, Some(selector)),
         };
-        Wish { node, selector, pinned: None }
+        Wish { node, selector, pinned: None, among: &[], sandboxed: false }
     }
 
     fn names(skill: &Skill, views: &[View], target: &Target) -> Vec<String> {
@@ -325,6 +372,41 @@ mod tests {
         assert_eq!(obstacles(&skill, &views[1], any)[0].kind, "schema");
         assert!(obstacles(&skill, &views[1], &any.clone().with_digest(Digest::of(b"2"))).is_empty());
         assert_eq!(refusal(&skill, &views[1..], any).reason(), "SCHEMA_CONFLICT");
+    }
+
+    #[test]
+    fn a_session_means_the_args_it_was_shown_and_runs_no_other_files() {
+        let skill = skill(vec![
+            variant(b"1", "{}", &[("n1", true)]),
+            variant(b"2", r#"{"type":"object"}"#, &[("n2", true)]),
+            variant(b"3", r#"{"type":"object"}"#, &[("n3", true)]),
+        ]);
+        let views = ["n1", "n2", "n3"].map(|id| view(id, Presence::Connected, 0));
+        let find = |id: &NodeId| views.iter().find(|view| view.node.id == *id).cloned();
+        let names = |among: &[Digest], target: &Target| -> Vec<String> {
+            let found = candidates(&skill, &wish(target).among(among), find);
+            found.into_iter().map(|candidate| candidate.node.to_string()).collect()
+        };
+        let seen = [Digest::of(b"2"), Digest::of(b"1")];
+        assert_eq!(names(&seen, &Target::Any), ["n2"]);
+        assert_eq!(names(&seen, &Target::Node("n1".into())), ["n1"]);
+        assert!(names(&seen, &Target::Node("n3".into())).is_empty());
+        let gone = [Digest::of(b"9")];
+        let any = wish(&Target::Any).among(&gone);
+        assert_eq!(refusal(&skill, &views, &any).reason(), "DIGEST_MISMATCH");
+    }
+
+    #[test]
+    fn who_must_run_in_a_sandbox_runs_on_nodes_that_offer_one() {
+        let skill = skill(vec![variant(b"1", "{}", &[("n1", true), ("n2", true)])]);
+        let mut views = ["n1", "n2"].map(|id| view(id, Presence::Connected, 0));
+        Arc::make_mut(&mut views[1].node).sandbox = true;
+        let find = |id: &NodeId| views.iter().find(|view| view.node.id == *id).cloned();
+        let contained = wish(&Target::Any).in_sandbox(true);
+        let found: Vec<_> =
+            candidates(&skill, &contained, find).into_iter().map(|c| c.node.to_string()).collect();
+        assert_eq!(found, ["n2"]);
+        assert_eq!(obstacles(&skill, &views[0], &contained)[0].kind, "sandbox");
     }
 
     #[test]

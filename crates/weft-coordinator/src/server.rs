@@ -13,7 +13,7 @@ use weft_proto::{
     link::link_service_server::LinkServiceServer,
     v1::{
         catalog_service_server::CatalogServiceServer, invocation_service_server::InvocationServiceServer,
-        node_service_server::NodeServiceServer,
+        node_service_server::NodeServiceServer, session_service_server::SessionServiceServer,
     },
 };
 use weft_store::{Memory, Store};
@@ -22,10 +22,13 @@ use weft_telemetry::Metrics;
 use crate::{
     catalog::Keeper,
     config::Config,
-    grpc::{catalog::Catalog, invocation::Invoker, link::Link, node, traced::Traced},
+    files::Files,
+    grpc::{catalog::Catalog, invocation::Invoker, link::Link, node, session, traced::Traced},
     invocations::Invocations,
     links::Links,
     nodes::Nodes,
+    sessions::Sessions,
+    settings::Settings,
     sweep::sweep,
 };
 
@@ -61,7 +64,20 @@ pub struct Coordinator {
     nodes: Arc<Nodes>,
     catalog: Arc<Keeper>,
     invocations: Arc<Invocations>,
+    sessions: Arc<Sessions>,
+    files: Arc<Files>,
     metrics: Metrics,
+}
+
+/// Changes a coordinator while it runs.
+#[derive(Clone)]
+pub struct Handle(Arc<Keeper>);
+
+impl Handle {
+    /// Puts other settings into effect: a call that comes after this returned is judged by them.
+    pub fn configure(&self, settings: Settings) {
+        self.0.configure(settings);
+    }
 }
 
 impl Coordinator {
@@ -69,10 +85,23 @@ impl Coordinator {
     pub fn build(config: Config) -> Self {
         let store: Arc<dyn Store> = Arc::new(Memory::new(config.log_capacity));
         let metrics = Metrics::of("weft-coordinator");
-        let (nodes, catalog) = (Arc::new(Nodes::new()), Arc::new(Keeper::default()));
+        let (nodes, catalog) = (Arc::new(Nodes::new()), Arc::new(Keeper::new(config.settings.clone())));
         let invocations =
             Invocations::new(store, nodes.clone(), catalog.clone(), config.clone(), metrics.clone());
-        Self { config, nodes, catalog, invocations: Arc::new(invocations), metrics }
+        Self {
+            config,
+            nodes,
+            catalog,
+            invocations: Arc::new(invocations),
+            sessions: Arc::default(),
+            files: Arc::default(),
+            metrics,
+        }
+    }
+
+    /// What changes it while it runs.
+    pub fn handle(&self) -> Handle {
+        Handle(self.catalog.clone())
     }
 
     /// Serves until the drain has ended.
@@ -120,7 +149,13 @@ impl Coordinator {
 
     async fn serve(self, listener: TcpListener, drain: &Drain, tasks: &TaskGroup) -> Result<(), ServeError> {
         let (health, health_service) = tonic_health::server::health_reporter();
-        for service in ["", "weft.v1.CatalogService", "weft.v1.InvocationService", "weft.v1.NodeService"] {
+        for service in [
+            "",
+            "weft.v1.CatalogService",
+            "weft.v1.InvocationService",
+            "weft.v1.NodeService",
+            "weft.v1.SessionService",
+        ] {
             health.set_service_status(service, ServingStatus::Serving).await;
         }
         let descriptors = [weft_proto::DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET];
@@ -133,6 +168,7 @@ impl Coordinator {
             nodes: self.nodes.clone(),
             catalog: self.catalog.clone(),
             invocations: self.invocations.clone(),
+            files: self.files.clone(),
             config: self.config.clone(),
             drain: drain.clone(),
             metrics: self.metrics.clone(),
@@ -141,11 +177,20 @@ impl Coordinator {
             catalog: self.catalog.clone(),
             nodes: self.nodes.clone(),
             invocations: self.invocations.clone(),
+            sessions: self.sessions.clone(),
+            files: self.files.clone(),
             config: self.config.clone(),
+            drain: drain.clone(),
             started: Instant::now(),
+        };
+        let sessions = session::Sessions {
+            sessions: self.sessions.clone(),
+            catalog: self.catalog.clone(),
+            nodes: self.nodes.clone(),
         };
         let invoker = Invoker {
             invocations: self.invocations.clone(),
+            sessions: self.sessions.clone(),
             config: self.config.clone(),
             drain: drain.clone(),
         };
@@ -160,6 +205,7 @@ impl Coordinator {
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)
             .add_service(CatalogServiceServer::new(catalog))
+            .add_service(SessionServiceServer::new(sessions))
             .add_service(InvocationServiceServer::new(invoker).max_decoding_message_size(MAX_REQUEST))
             .add_service(NodeServiceServer::new(node::Nodes {
                 nodes: self.nodes.clone(),
@@ -187,7 +233,13 @@ impl Coordinator {
     /// Resolves when the drain has run its course: what ran has ended, or its time is up.
     async fn drained(&self, drain: &Drain, health: &tonic_health::server::HealthReporter) {
         drain.begun().await;
-        for service in ["", "weft.v1.CatalogService", "weft.v1.InvocationService", "weft.v1.NodeService"] {
+        for service in [
+            "",
+            "weft.v1.CatalogService",
+            "weft.v1.InvocationService",
+            "weft.v1.NodeService",
+            "weft.v1.SessionService",
+        ] {
             health.set_service_status(service, ServingStatus::NotServing).await;
         }
         let invocations = &self.invocations;
@@ -213,8 +265,8 @@ impl Coordinator {
 /// Counts the skills of the catalog for the figures.
 fn count(keeper: &Keeper, metrics: &Metrics) {
     let merged = keeper.current();
-    let all = merged.skills.len();
-    let eligible = merged.skills.values().filter(|skill| skill.shown().eligible().next().is_some()).count();
+    let all = merged.len();
+    let eligible = merged.skills(None).filter(|skill| skill.shown().eligible > 0).count();
     for (state, count) in [("eligible", eligible), ("ineligible", all - eligible)] {
         metrics.catalog_skills(state, count as u64);
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::{catalog::Keeper, config::Timings, invocations::Invocations, nodes::Nodes};
+use crate::{catalog::Keeper, config::Timings, invocations::Invocations, links, nodes::Nodes};
 
 /// Between two sweeps.
 const EVERY: Duration = Duration::from_millis(250);
@@ -35,6 +35,9 @@ pub(crate) async fn sweep(
             tracing::warn!(weft.node.id = %lost.node.id, node = %lost.node.name, silent_s, "node lost");
             catalog.withdraw(&lost.node.id, lost.epoch);
             invocations.node_lost(&lost).await;
+        }
+        for ask in catalog.overdue() {
+            links::ask_for(&nodes, &ask.node, ask.epoch, &ask.digests);
         }
         invocations.sweep().await;
     }

@@ -9,7 +9,7 @@ use divan::{Bencher, black_box};
 use weft_core::{
     advert::{Advert, Row, Scope},
     args::Args,
-    catalog,
+    catalog::{Catalog, Offer},
     ids::{Digest, NodeId, SkillKey},
     schema::Schema,
     skill::{Definition, Gate, Kind, Layer, Verdict},
@@ -31,21 +31,23 @@ fn fleet(nodes: usize, skills: usize) -> (Adverts, Definitions) {
         })
         .collect();
     let rows = |definitions: &[(Digest, Arc<Definition>)]| {
-        let row = |(digest, definition): &(Digest, Arc<Definition>)| Row {
-            scope: Scope::All,
-            key: definition.key.clone(),
-            layer: Layer::Managed,
-            path: format!("/srv/skills/{}", definition.key),
-            digest: *digest,
-            partial: false,
-            definition: *digest,
-            verdicts: vec![Verdict {
-                gate: Gate::Bin,
-                subject: "curl".into(),
-                passed: true,
-                reason: "found at /usr/bin/curl".into(),
-            }],
-            shadowed_by: None,
+        let row = |(digest, definition): &(Digest, Arc<Definition>)| {
+            Arc::new(Row {
+                scope: Scope::All,
+                key: definition.key.clone(),
+                layer: Layer::Managed,
+                path: format!("/srv/skills/{}", definition.key),
+                digest: *digest,
+                partial: false,
+                definition: *digest,
+                verdicts: vec![Verdict {
+                    gate: Gate::Bin,
+                    subject: "curl".into(),
+                    passed: true,
+                    reason: "found at /usr/bin/curl".into(),
+                }],
+                shadowed_by: None,
+            })
         };
         definitions.iter().map(row).collect()
     };
@@ -58,11 +60,41 @@ fn fleet(nodes: usize, skills: usize) -> (Adverts, Definitions) {
     (adverts, definitions.into_iter().collect())
 }
 
+fn offers(adverts: &Adverts, definitions: &Definitions, ready: bool) -> Vec<Offer> {
+    let definition = |digest: &Digest| definitions.get(digest).cloned();
+    adverts.iter().map(|(_, advert)| Offer::of(advert, ready, definition, |_| true)).collect()
+}
+
+/// A whole fleet, node by node, into an empty catalog.
 #[divan::bench(args = [(1, 100), (100, 50), (1000, 50)], max_time = 3)]
 fn merge(bencher: Bencher<'_, '_>, (nodes, skills): (usize, usize)) {
     let (adverts, definitions) = fleet(nodes, skills);
+    let offers = offers(&adverts, &definitions, true);
     bencher.bench(|| {
-        catalog::merge(black_box(&adverts).iter().map(|(node, advert)| (node, advert)), &definitions)
+        let mut catalog = Catalog::default();
+        for ((node, _), offer) in black_box(&adverts).iter().zip(&offers) {
+            catalog.replace(node, &Offer::default(), offer);
+        }
+        catalog
+    });
+}
+
+/// One node of a fleet goes, or comes back, while somebody looks at the catalog before.
+#[divan::bench(args = [(100, 50), (1000, 50), (10_000, 20)], max_time = 3)]
+fn flap(bencher: Bencher<'_, '_>, (nodes, skills): (usize, usize)) {
+    let (adverts, definitions) = fleet(nodes, skills);
+    let (up, down) = (offers(&adverts, &definitions, true), offers(&adverts, &definitions, false));
+    let mut catalog = Catalog::default();
+    for ((node, _), offer) in adverts.iter().zip(&up) {
+        catalog.replace(node, &Offer::default(), offer);
+    }
+    let node = &adverts[nodes / 2].0;
+    let (up, down) = (&up[nodes / 2], &down[nodes / 2]);
+    bencher.bench_local(|| {
+        let before = catalog.clone();
+        catalog.replace(node, up, down);
+        catalog.replace(node, down, up);
+        before
     });
 }
 

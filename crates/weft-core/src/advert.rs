@@ -1,5 +1,7 @@
 //! What a node offers: the rows that it advertises.
 
+use std::sync::Arc;
+
 use crate::{
     ids::{AgentId, Digest, SkillKey},
     skill::{Diagnostic, Layer, Verdict},
@@ -15,7 +17,7 @@ pub enum Scope {
 }
 
 /// One copy of a skill on a node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Row {
     /// For whom it counts.
     pub scope: Scope,
@@ -50,7 +52,7 @@ pub struct Advert {
     /// Grows with each change on that node.
     pub revision: u64,
     /// One row a copy.
-    pub rows: Vec<Row>,
+    pub rows: Vec<Arc<Row>>,
     /// What did not load, and what is odd.
     pub diagnostics: Vec<Diagnostic>,
 }

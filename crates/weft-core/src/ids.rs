@@ -88,9 +88,20 @@ text_id!(
     RequestId, "request id", "1 to 128 of A-Z a-z 0-9 _ - . @ :", |t| token(t, 128)
 );
 text_id!(
+    /// The id of a session: a kernel's hold on what its agent saw at one moment.
+    SessionId, "session id", "1 to 128 of A-Z a-z 0-9 _ - . @ :", |t| token(t, 128)
+);
+text_id!(
     /// The id of a node's journal: as long as it stays the same, the node remembers what it accepted.
     JournalId, "journal id", "1 to 128 of A-Z a-z 0-9 _ - . @ :", |t| token(t, 128)
 );
+
+impl SessionId {
+    /// A new id that nobody can guess.
+    pub fn generate() -> Self {
+        Self(format!("s-{}", Uuid::new_v4().simple()).into())
+    }
+}
 
 /// Longest name that a manifest may give a skill, in bytes: interfaces of models take no longer one.
 pub const MAX_SKILL_NAME: usize = 64;

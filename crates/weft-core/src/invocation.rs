@@ -5,13 +5,13 @@
 //!                               ↑__________|____________|__________|  (re-dispatch)
 //! ```
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::{
-    ids::{AgentId, CallerId, Digest, InvocationId, NodeId, RequestId, SkillKey},
+    ids::{AgentId, CallerId, Digest, InvocationId, NodeId, RequestId, SessionId, SkillKey},
     node::Target,
     outcome::Outcome,
     skill::Class,
@@ -221,6 +221,10 @@ pub struct Request {
     pub skill: SkillKey,
     /// The digest that the caller insists on.
     pub pinned: Option<Digest>,
+    /// The session that it belongs to.
+    pub session: Option<SessionId>,
+    /// The digests of which its session lets it run one, that of the variant shown first. Empty: any.
+    pub among: Arc<[Digest]>,
     /// The args, exactly as they came. A store may forget them once the invocation has ended.
     pub args: Bytes,
     /// The digest of the args, which outlives them.

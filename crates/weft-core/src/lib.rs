@@ -5,9 +5,11 @@
 //! skill is), then [`catalog`] (what a fleet offers) and [`invocation`] (the life of one execution).
 
 pub mod advert;
+pub mod agents;
 pub mod args;
 pub mod catalog;
 pub mod credit;
+pub mod entries;
 pub mod event;
 pub mod fields;
 pub mod ids;
@@ -17,8 +19,11 @@ pub mod limits;
 pub mod node;
 pub mod outcome;
 pub mod policy;
+pub mod prompt;
 pub mod refusal;
 pub mod schema;
 pub mod skill;
+pub mod snapshot;
 pub mod text;
+pub mod tools;
 pub mod trace;

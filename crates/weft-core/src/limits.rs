@@ -72,3 +72,12 @@ pub const LINK_CREDIT: u64 = 32 * 1024 * 1024;
 /// Bytes of stderr that a node keeps on disk while no coordinator takes them. Of one invocation no more than 64 MiB
 /// are passed on.
 pub const SPOOL_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// Sessions that one caller may have open.
+pub const SESSIONS_PER_CALLER: usize = 1024;
+/// After so long without use a session ends.
+pub const SESSION_IDLE: Duration = Duration::from_secs(24 * 3600);
+/// Largest file of a skill that can be read through a coordinator, in bytes.
+pub const FILE_BYTES: u64 = 1024 * 1024;
+/// Bytes of a file that travel in one message.
+pub const FILE_PIECE: usize = 48 * 1024;

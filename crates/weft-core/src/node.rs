@@ -24,7 +24,12 @@ pub struct Node {
     pub labels: Labels,
     /// Invocations it runs at the same time.
     pub slots: u32,
+    /// It can run skills in a sandbox.
+    pub sandbox: bool,
 }
+
+/// The word by which a node says in its hello that it can run skills in a sandbox.
+pub const SANDBOX: &str = "sandbox";
 
 /// Where an invocation may run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

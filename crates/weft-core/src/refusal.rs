@@ -158,6 +158,25 @@ pub enum Refusal {
         /// As the caller wrote it.
         invocation: String,
     },
+    /// There is no such session, or it belongs to someone else.
+    #[error(
+        "session {session} is not known here; sessions end when they are idle for long, and this coordinator's \
+         memory does not outlive a restart: open another"
+    )]
+    SessionNotFound {
+        /// As the caller wrote it.
+        session: String,
+    },
+    /// The skill has no such file, or it cannot be read.
+    #[error("skill {skill} has no file {path:?} that can be read: {why}")]
+    FileNotFound {
+        /// The skill.
+        skill: SkillKey,
+        /// As the caller wrote it.
+        path: String,
+        /// Why not.
+        why: String,
+    },
     /// Several nodes have the name.
     #[error("several nodes are called {node:?}; name one by its id: {}", .ids.join(", "))]
     NodeAmbiguous {
@@ -199,6 +218,8 @@ impl Refusal {
             Self::Draining => "DRAINING",
             Self::StreamMoved { .. } => "STREAM_MOVED",
             Self::InvocationNotFound { .. } => "INVOCATION_NOT_FOUND",
+            Self::SessionNotFound { .. } => "SESSION_NOT_FOUND",
+            Self::FileNotFound { .. } => "FILE_NOT_FOUND",
             Self::NodeAmbiguous { .. } => "NODE_AMBIGUOUS",
             Self::NodeNotFound { .. } => "NODE_NOT_FOUND",
             Self::Internal(_) => "INTERNAL",

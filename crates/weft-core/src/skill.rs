@@ -120,6 +120,8 @@ pub struct Requirements {
     pub env: Vec<String>,
     /// Dotted paths into the node's configuration that must be truthy.
     pub config: Vec<String>,
+    /// The conditions of this block but `os` are waived, on a node whose operator allows that.
+    pub always: bool,
 }
 
 /// The definition of a skill: all that a manifest says and nothing of the host it was read on, so that the same
@@ -152,6 +154,10 @@ pub struct Definition {
     pub requirements: Vec<Requirements>,
     /// Why the gate data could not be read: then the skill is ineligible everywhere.
     pub broken_requirements: Option<String>,
+    /// The variable that the `apiKey` of an operator's entry is the value of.
+    pub primary_env: Option<String>,
+    /// The key under which operators speak of it in `skills.entries`, where that is not its own.
+    pub settings_key: Option<SkillKey>,
     /// Running it twice with the same args has the effect of running it once.
     pub idempotent: bool,
     /// JSON pointers into args and result whose values are secret.
@@ -193,6 +199,8 @@ impl Definition {
             env_allow: Vec::new(),
             requirements: Vec::new(),
             broken_requirements: None,
+            primary_env: None,
+            settings_key: None,
             idempotent: false,
             sensitive: Vec::new(),
             max_concurrency: None,
@@ -270,7 +278,7 @@ impl fmt::Display for Gate {
 }
 
 /// What one gate said on one node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Verdict {
     /// The condition.
     pub gate: Gate,

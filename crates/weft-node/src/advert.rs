@@ -1,6 +1,6 @@
 //! From what was loaded to what is offered.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use weft_core::{
@@ -27,7 +27,7 @@ impl Offer {
             .map(|copy| {
                 let (bytes, definition) = encode_definition(&copy.definition);
                 definitions.insert(definition, bytes);
-                Row {
+                Arc::new(Row {
                     scope: copy.scope.clone(),
                     key: copy.definition.key.clone(),
                     layer: copy.layer,
@@ -37,7 +37,7 @@ impl Offer {
                     definition,
                     verdicts: copy.verdicts.clone(),
                     shadowed_by: copy.shadowed_by.as_ref().map(|path| path.display().to_string()),
-                }
+                })
             })
             .collect();
         let advert =

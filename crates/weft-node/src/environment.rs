@@ -1,10 +1,11 @@
-//! The environment of a child: exactly what its manifest lists and the node has, and nothing else.
+//! The environment of a child: exactly what its manifest lists and the node has, and what the operator's entry for
+//! the skill gives it. Nothing else; and the node's own environment is never changed.
 
 use std::ffi::OsString;
 
 use jiff::Timestamp;
 use weft_core::{ids::InvocationId, trace::TraceContext};
-use weft_skills::Host;
+use weft_skills::{Host, is_loader_variable};
 
 /// What weft itself can tell a child, if its manifest asks for it.
 #[derive(Debug)]
@@ -15,14 +16,15 @@ pub(crate) struct Told<'a> {
     pub(crate) trace: Option<&'a TraceContext>,
 }
 
-/// The environment for a child whose manifest lists `allow`.
+/// The environment for a child whose manifest lists `allow`, and to which its entry gives `injected`.
 pub(crate) fn build(
     allow: &[String],
     host: &Host,
     told: &Told<'_>,
     allow_loader_variables: bool,
+    injected: Vec<(OsString, OsString)>,
 ) -> Vec<(OsString, OsString)> {
-    allow
+    let mut environment: Vec<(OsString, OsString)> = allow
         .iter()
         .filter_map(|name| {
             let value = match name.as_str() {
@@ -43,29 +45,15 @@ pub(crate) fn build(
             };
             Some((OsString::from(name), value))
         })
-        .collect()
-}
-
-/// Whether a variable makes a program load or run code of whoever sets it.
-fn is_loader_variable(name: &str) -> bool {
-    const PREFIXES: [&str; 5] = ["LD_", "DYLD_", "BASH_FUNC_", "PYTHON", "PERL5"];
-    const NAMES: [&str; 14] = [
-        "BASH_ENV",
-        "ENV",
-        "NODE_OPTIONS",
-        "NODE_PATH",
-        "PERLLIB",
-        "RUBYLIB",
-        "RUBYOPT",
-        "GCONV_PATH",
-        "JAVA_TOOL_OPTIONS",
-        "_JAVA_OPTIONS",
-        "JDK_JAVA_OPTIONS",
-        "GIT_EXEC_PATH",
-        "OPENSSL_CONF",
-        "LUA_INIT",
-    ];
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name)
+        .collect();
+    // What is forwarded under the same name is blank, else it would not have been injected.
+    for (name, value) in injected {
+        match environment.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, forwarded)) => *forwarded = value,
+            None => environment.push((name, value)),
+        }
+    }
+    environment
 }
 
 #[cfg(test)]
@@ -89,7 +77,7 @@ mod tests {
             trace,
         };
         let allow: Vec<_> = allow.iter().map(|name| (*name).to_owned()).collect();
-        build(&allow, &host(), &told, loader)
+        build(&allow, &host(), &told, loader, vec![])
             .into_iter()
             .map(|(name, value)| format!("{}={}", name.display(), value.display()))
             .collect()
@@ -120,5 +108,21 @@ mod tests {
             names(&["TRACEPARENT", "WEFT_NODE"], Some(&trace), false),
             [format!("TRACEPARENT={text}"), "WEFT_NODE=web-1".into()]
         );
+    }
+
+    #[test]
+    fn what_an_entry_gives_comes_on_top_and_takes_the_place_of_what_is_blank() {
+        let told = Told {
+            invocation: InvocationId::generate(),
+            deadline: Timestamp::UNIX_EPOCH,
+            node: "web-1",
+            trace: None,
+        };
+        let injected = [("EMPTY", "mine"), ("KEY", "2")].map(|(name, value)| (name.into(), value.into()));
+        let allow = ["A", "EMPTY"].map(str::to_owned);
+        let environment = build(&allow, &host(), &told, false, injected.into());
+        let expected: [(OsString, OsString); 3] =
+            [("A", "1"), ("EMPTY", "mine"), ("KEY", "2")].map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(environment, expected);
     }
 }

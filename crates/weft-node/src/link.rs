@@ -2,10 +2,12 @@
 
 use std::{collections::VecDeque, future::pending, sync::Arc, time::Duration};
 
+use futures::{StreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
 use prost::Message as _;
 use tokio::{
     sync::{mpsc, watch},
+    task::JoinHandle,
     time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
@@ -14,6 +16,7 @@ use weft_client::{backoff::Backoff, channel::MAX_MESSAGE};
 use weft_core::{
     ids::{JournalId, NodeId},
     limits,
+    skill::Diagnostic,
 };
 use weft_daemon::{Drain, Readiness, readiness::Missing};
 use weft_exec::StopReason;
@@ -25,7 +28,7 @@ use weft_proto::{
 };
 use weft_skills::Inventory;
 
-use crate::{advert::Offer, config::Config, supervisor::Supervisor};
+use crate::{advert::Offer, config::Config, files, supervisor::Supervisor};
 
 /// Frames that may wait for the transport. What waits longer waits in the supervisor, where turns are kept.
 const IN_FLIGHT: usize = 4;
@@ -35,6 +38,9 @@ const WELCOME: Duration = Duration::from_secs(10);
 const COMPANY: Duration = Duration::from_millis(5);
 /// Definitions in one message.
 const DEFINITIONS_AT_ONCE: usize = 8;
+
+/// Files that are read for the coordinator at the same time.
+const READING: usize = 8;
 
 /// See the module.
 pub(crate) struct Link {
@@ -191,7 +197,10 @@ struct Session<'a> {
     control: VecDeque<Message>,
     /// What is left of a frame of news that was too large to go at once.
     parts: VecDeque<link::Part>,
+    /// Files that are read for the coordinator.
+    reading: FuturesUnordered<JoinHandle<link::FileContent>>,
     inventory: watch::Receiver<Arc<Inventory>>,
+    complaint: watch::Receiver<Option<Diagnostic>>,
     offer: Offer,
 }
 
@@ -211,8 +220,10 @@ impl<'a> Session<'a> {
             heartbeat: or(welcome.heartbeat_interval, limits::LINK_HEARTBEAT),
             lease: or(welcome.lease, limits::LEASE),
             inventory: link.supervisor.inventory(),
+            complaint: link.supervisor.complaint(),
             control: VecDeque::new(),
             parts: VecDeque::new(),
+            reading: FuturesUnordered::new(),
             offer: Offer::default(),
             link,
             incoming,
@@ -282,12 +293,17 @@ impl<'a> Session<'a> {
                         return end;
                     }
                 }
+                Some(read) = self.reading.next(), if !self.reading.is_empty() => {
+                    // A panic in there was reported when it happened; whoever asked stops waiting.
+                    self.control.extend(read.ok().map(Message::FileContent));
+                }
                 () = supervisor.has_news(), if !due => due = true,
                 () = supervisor.has_news_for_later(), if !due && due_at.is_none() => {
                     due_at = Some(Instant::now() + COMPANY);
                 }
                 () = sleep_until(due_at.unwrap_or(heard + self.lease)), if !due && due_at.is_some() => due = true,
                 Ok(()) = self.inventory.changed() => self.advertise(),
+                Ok(()) = self.complaint.changed() => self.advertise(),
                 _ = heartbeat.tick() => {
                     let (running, queued) = supervisor.load();
                     let time = Some(convert::timestamp_to_wire(Timestamp::now()));
@@ -313,7 +329,8 @@ impl<'a> Session<'a> {
 
     fn advertise(&mut self) {
         let inventory = self.inventory.borrow_and_update().clone();
-        let offer = Offer::of(&inventory);
+        let mut offer = Offer::of(&inventory);
+        offer.advert.diagnostics.extend(self.complaint.borrow_and_update().clone());
         // Stamps of files change without anything to tell.
         if offer.advert != self.offer.advert || self.offer.definitions.is_empty() {
             self.control.push_back(Message::Advert((&offer.advert).into()));
@@ -364,6 +381,13 @@ impl<'a> Session<'a> {
                     let definitions = definitions.to_vec();
                     self.control.push_back(Message::Definitions(link::Definitions { definitions }));
                 }
+            }
+            Response::FileRequest(request) if self.reading.len() >= READING => {
+                self.control.push_back(Message::FileContent(files::busy(&request)));
+            }
+            Response::FileRequest(request) => {
+                let inventory = self.inventory.borrow().clone();
+                self.reading.push(tokio::task::spawn_blocking(move || files::read(&inventory, &request)));
             }
             Response::Heartbeat(_) => {}
             Response::Goodbye(goodbye) => return Ok(Some(left(&goodbye))),

@@ -78,6 +78,7 @@ impl Local {
             queue_wait: Some(duration_to_wire(limits::QUEUE_WAIT)),
             expire_time: Some(timestamp_to_wire(Timestamp::now() + limits::QUEUE_WAIT)),
             trace: None,
+            sandboxed: false,
         };
         supervisor.dispatch(dispatch, EPOCH).map_err(|error| Refusal::Internal(error.to_string()))?;
         let mut invocation = Invocation {

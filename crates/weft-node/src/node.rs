@@ -1,12 +1,15 @@
 //! Puts a node together and runs it.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
-use weft_core::ids::{JournalId, NodeId};
+use weft_core::{
+    ids::{JournalId, NodeId},
+    skill::{Diagnostic, Severity},
+};
 use weft_daemon::{Drain, Readiness, TaskGroup};
 use weft_exec::Executor;
-use weft_skills::{ExactCopies, Loader, Source, WatchOptions, Watcher};
+use weft_skills::{ExactCopies, Loader, Watcher};
 
 use crate::{
     config::Config,
@@ -35,6 +38,36 @@ pub enum BuildError {
     /// Its directories cannot be watched.
     #[error("cannot watch the skills: {0}")]
     Watch(#[source] std::io::Error),
+}
+
+/// Changes a node while it runs.
+#[derive(Clone)]
+pub struct Handle(Supervisor);
+
+impl Handle {
+    /// Puts into effect what another configuration says of skills, plugins and agents, and reads the skills again. The
+    /// rest of a configuration holds for a node's life.
+    pub fn configure(&self, config: &Config) {
+        self.0.configure(config);
+    }
+
+    /// Reads the skills again now.
+    pub fn rescan(&self) {
+        self.0.rescan();
+    }
+
+    /// Shows people at the coordinator that a file of the node's configuration is not in force, and why; `None` when all
+    /// is well again.
+    pub fn complain(&self, complaint: Option<(&Path, &str)>) {
+        self.0.complain(complaint.map(|(path, why)| Diagnostic {
+            severity: Severity::Error,
+            path: path.display().to_string(),
+            line: None,
+            rule: "config".into(),
+            message: format!("not in force, the last version is: {why}"),
+            key: None,
+        }));
+    }
 }
 
 /// A node that is ready to run.
@@ -67,13 +100,8 @@ impl Node {
                 tracing::warn!(%error, "cannot mark children: a crash of this node would leave them running")
             }
         }
-        let sources = config.skill_dirs.iter().map(Source::managed).collect();
-        let mut skills = weft_skills::Config::new(sources);
-        skills.max_timeout = config.max_timeout;
-        skills.compat = config.compat;
-        let host = skills.host.clone();
         let (watcher, inventory) =
-            Watcher::start(Loader::new(skills), WatchOptions::default()).map_err(BuildError::Watch)?;
+            Watcher::start(Loader::new(config.skills()), config.watch).map_err(BuildError::Watch)?;
         let exact = ExactCopies::open(config.state_dir.join("exact"))
             .map_err(|source| StateDirError::Io { path: config.state_dir.join("exact"), source })?;
         let spool = Spool::open(&config.state_dir)
@@ -81,8 +109,8 @@ impl Node {
         let tasks = TaskGroup::new();
         let supervisor = Supervisor::new(Ground {
             id: id.clone(),
+            host: config.host.clone(),
             config: config.clone(),
-            host,
             executor,
             watcher,
             inventory,
@@ -91,6 +119,11 @@ impl Node {
             tasks: tasks.clone(),
         });
         Ok(Self { config, id, supervisor, tasks, _state: state })
+    }
+
+    /// What changes it while it runs.
+    pub fn handle(&self) -> Handle {
+        Handle(self.supervisor.clone())
     }
 
     /// Its identity.

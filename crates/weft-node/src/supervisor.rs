@@ -13,12 +13,14 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
 };
 use weft_core::{
+    agents::Agents,
     args::Args,
     event::News,
     ids::{AgentId, NodeId, SkillKey},
@@ -26,7 +28,7 @@ use weft_core::{
     outcome::{Final, Outcome},
     policy::{Decision, decide},
     schema::Schema,
-    skill::Kind,
+    skill::{Diagnostic, Kind},
 };
 use weft_daemon::TaskGroup;
 use weft_exec::{Executor, StopReason};
@@ -56,6 +58,9 @@ pub(crate) struct Supervisor(Arc<Shared>);
 struct Shared {
     id: NodeId,
     config: Config,
+    /// Which skills each agent may use here, as the operator says now.
+    agents: ArcSwap<Agents>,
+    complaint: watch::Sender<Option<Diagnostic>>,
     host: Host,
     executor: Executor,
     watcher: Watcher,
@@ -91,6 +96,8 @@ impl Supervisor {
         let Ground { id, config, host, executor, watcher, inventory, exact, spool, tasks } = ground;
         Self(Arc::new(Shared {
             id,
+            agents: ArcSwap::from_pointee(config.agents.clone()),
+            complaint: watch::Sender::new(None),
             config,
             host,
             executor,
@@ -110,6 +117,31 @@ impl Supervisor {
     fn table(&self) -> MutexGuard<'_, Table> {
         // No code that holds this lock can panic half-way through a change.
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts other settings of skills and agents into effect.
+    pub(crate) fn configure(&self, config: &Config) {
+        self.0.agents.store(Arc::new(config.agents.clone()));
+        self.0.watcher.reconfigure(config.skills(), config.watch);
+    }
+
+    /// Reads the skills again now.
+    pub(crate) fn rescan(&self) {
+        self.0.watcher.rescan_now();
+    }
+
+    /// Replaces what is wrong with the node itself.
+    pub(crate) fn complain(&self, complaint: Option<Diagnostic>) {
+        self.0.complaint.send_if_modified(|old| {
+            let changed = *old != complaint;
+            *old = complaint;
+            changed
+        });
+    }
+
+    /// What is wrong with the node itself.
+    pub(crate) fn complaint(&self) -> watch::Receiver<Option<Diagnostic>> {
+        self.0.complaint.subscribe()
     }
 
     /// Takes a dispatch that came in the session with this epoch: accepts it, or says why it never starts.
@@ -187,16 +219,27 @@ impl Supervisor {
     /// Everything that a dispatch can be refused for without starting it. The coordinator checked the same; the
     /// node does not take its word for it.
     fn check(&self, order: &Order, dispatch: &link::Dispatch) -> Result<Arc<Copy>, String> {
+        if let Some(agent) = order.agent.as_ref()
+            && !self.0.agents.load().sees(Some(agent), &order.skill)
+        {
+            return Err(format!("the operator of this node does not let agent {agent} use {}", order.skill));
+        }
+        if dispatch.sandboxed {
+            return Err("the agent runs in a sandbox only, and this node offers none".into());
+        }
         let inventory = self.0.inventory.borrow().clone();
-        let copy = inventory
-            .winner(&order.skill)
+        let mut winners = inventory.winners(order.agent.as_ref(), &order.skill).peekable();
+        let first = winners
+            .peek()
+            .map(|copy| copy.digest)
             .ok_or_else(|| format!("changed: this node does not have {} any more", order.skill))?;
+        // The agent's own copy counts only where the coordinator admits it.
+        let copy = winners
+            .find(|copy| copy.digest == order.digest)
+            .ok_or_else(|| format!("changed: the files on this node have digest {first}"))?;
         let definition = &copy.definition;
         if definition.kind == Kind::Instructions {
             return Err(format!("{} is instructions only on this node", order.skill));
-        }
-        if copy.digest != order.digest {
-            return Err(format!("changed: the files on this node have digest {}", copy.digest));
         }
         if let Some(verdict) = copy.verdicts.iter().find(|verdict| !verdict.passed) {
             return Err(format!("ineligible on this node: {}", verdict.reason));

@@ -8,7 +8,9 @@ mod catalog;
 mod invocation;
 mod time;
 
-pub use catalog::{NodeSight, decode_definition, encode_definition, gate, labels_from_wire, shadowed_copy};
+pub use catalog::{
+    NodeSight, decode_definition, encode_definition, gate, labels_from_wire, layer, shadowed_copy,
+};
 pub use invocation::{
     authorisation_from_wire, authorisation_to_wire, class, dispatch_digest, event_from_wire, news_from_wire,
     own, trace_from_wire, trace_to_wire,

@@ -115,6 +115,15 @@ pub fn from_refusal(refusal: &Refusal) -> Status {
             metadata.insert("invocation_id".into(), invocation.clone());
             Code::NotFound
         }
+        Refusal::SessionNotFound { session } => {
+            metadata.insert("session_id".into(), session.clone());
+            Code::NotFound
+        }
+        Refusal::FileNotFound { skill, path, .. } => {
+            metadata.insert("skill".into(), skill.to_string());
+            metadata.insert("path".into(), path.clone());
+            Code::NotFound
+        }
         Refusal::NodeAmbiguous { node, .. } => {
             metadata.insert("node".into(), node.clone());
             Code::FailedPrecondition
@@ -280,13 +289,19 @@ mod tests {
             Refusal::ProtocolSkew { theirs: "9 to 9".into(), ours: "1 to 1".into() },
             Refusal::PolicyDenied { skill: skill.clone(), class: Class::Dangerous, reason: "no".into() },
             Refusal::NodeOffline { skill: skill.clone(), obstacles },
-            Refusal::QueueFull { skill, retry_after: Duration::from_secs(2) },
+            Refusal::QueueFull { skill: skill.clone(), retry_after: Duration::from_secs(2) },
             Refusal::Quota { what: "the event log is full".into(), retry_after: Duration::from_secs(5) },
             Refusal::RequestIdReused { request_id: "r-1".into() },
             Refusal::WatchExpired { after: 9, last: 4, why: "there are 4 events; watch from 0".into() },
             Refusal::Draining,
             Refusal::StreamMoved { invocation: "i-1".into() },
             Refusal::InvocationNotFound { invocation: "i-1".into() },
+            Refusal::SessionNotFound { session: "s-1".into() },
+            Refusal::FileNotFound {
+                skill: skill.clone(),
+                path: "references/x.md".into(),
+                why: "there is none".into(),
+            },
             Refusal::NodeAmbiguous { node: "web-1".into(), ids: vec!["n1".into(), "n2".into()] },
             Refusal::NodeNotFound { node: "web-9".into() },
             Refusal::Internal("a bug".into()),

@@ -6,8 +6,8 @@ use std::{
     fmt,
 };
 
-/// The host, as the gates of a skill see it.
-#[derive(Debug, Clone)]
+/// The host, as the gates of a skill see it. Its `Debug` shows no value of the environment or of the configuration.
+#[derive(Clone)]
 pub struct Host {
     /// `linux`, `darwin` or `win32`.
     pub os: String,
@@ -34,6 +34,16 @@ impl Host {
             environment,
             config: serde_json::Value::Object(serde_json::Map::new()),
         }
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host")
+            .field("os", &self.os)
+            .field("skill_path", &self.skill_path)
+            .field("environment", &self.environment)
+            .finish_non_exhaustive()
     }
 }
 
@@ -76,5 +86,7 @@ mod tests {
         let shown = format!("{environment:?}");
         assert!(shown.contains("API_KEY") && !shown.contains("hunter2"), "{shown}");
         assert_eq!(environment.get("API_KEY"), Some(OsStr::new("hunter2")));
+        let config = serde_json::json!({"skills": {"entries": {"x": {"apiKey": "hunter2"}}}});
+        assert!(!format!("{:?}", Host { environment, config, ..Host::current() }).contains("hunter2"));
     }
 }

@@ -8,13 +8,14 @@ use std::{
 
 use weft_core::{
     advert::Scope,
-    ids::{Digest, SkillKey},
+    ids::{AgentId, Digest, SkillKey},
     skill::{Definition, Diagnostic, Layer, Verdict},
 };
 
 use crate::{
     digest::{self, Bounds, Cache, Ignore, Subject},
     entry::{CheckError, resolve_entry},
+    injected::Injected,
     platform::{FileStamp, Identity},
 };
 
@@ -22,7 +23,7 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory {
     /// Grows by one when anything changed that an advert tells. A later inventory with the same revision differs
-    /// in stamps at most: a file was touched but holds the same.
+    /// in stamps, or in what entries give, at most: a file was touched but holds the same.
     pub revision: u64,
     /// In order of precedence: layer, then configured order, then byte order of path.
     pub copies: Vec<Arc<Copy>>,
@@ -43,6 +44,23 @@ impl Inventory {
         self.copies
             .iter()
             .find(|copy| copy.shadowed_by.is_none() && copy.scope == *scope && copy.definition.key == *key)
+    }
+
+    /// The copies of a key that count for an agent, whether or not their gates hold: first that of its own
+    /// workspace, which outranks all others for it, then the one that every agent uses.
+    pub fn winners<'a>(
+        &'a self,
+        agent: Option<&AgentId>,
+        key: &SkillKey,
+    ) -> impl Iterator<Item = &'a Arc<Copy>> + use<'a> {
+        let own = agent.and_then(|agent| {
+            self.copies.iter().find(|copy| {
+                matches!(&copy.scope, Scope::Agent(owner) if owner == agent)
+                    && copy.shadowed_by.is_none()
+                    && copy.definition.key == *key
+            })
+        });
+        own.into_iter().chain(self.winner(key))
     }
 
     /// Every directory in which a change could change the inventory, a source's root before what is below it.
@@ -83,6 +101,8 @@ pub struct Copy {
     pub verdicts: Vec<Verdict>,
     /// The directory of the copy that wins over this one, if another does.
     pub shadowed_by: Option<PathBuf>,
+    /// What the operator's entry puts into the environment of its child. `None` for a skill without one.
+    pub injected: Option<Arc<Injected>>,
     /// What its manifest and entry looked like.
     pub stamp: Stamp,
     /// What is needed to resolve the entry and to digest the files again.
@@ -154,7 +174,7 @@ impl Copy {
     }
 
     fn tells_the_same(&self, other: &Self) -> bool {
-        *self == Self { stamp: self.stamp.clone(), ..other.clone() }
+        *self == Self { stamp: self.stamp.clone(), injected: self.injected.clone(), ..other.clone() }
     }
 }
 

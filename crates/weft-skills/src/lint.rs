@@ -14,11 +14,11 @@ use weft_core::{
 };
 
 use crate::{
-    gates::Gates,
     host::Host,
     inventory::Copy,
     manifest::without_bom,
     platform,
+    programs::Programs,
     report::{shown, shown_path},
     requirements::same_but_for_case,
 };
@@ -37,7 +37,7 @@ pub fn advise(copy: &Copy, host: &Host) -> Vec<Diagnostic> {
         advice.schema();
         advice.timeout();
         advice.tool_name();
-        advice.entry(&mut Gates::new(host));
+        advice.entry(&mut Programs::new(host));
     }
     let mut list = advice.list;
     list.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
@@ -127,7 +127,7 @@ impl Advice<'_> {
         }
     }
 
-    fn entry(&mut self, gates: &mut Gates<'_>) {
+    fn entry(&mut self, programs: &mut Programs) {
         let Some(entry) = self.copy.entry.clone() else { return };
         let Ok(head) = head(&entry) else { return };
         let shebang = Shebang::read(&head);
@@ -155,7 +155,7 @@ impl Advice<'_> {
                            save the file with Unix line ends";
             self.push(entry.clone(), Some(1), "shebang", message.to_owned());
         }
-        if let Some(missing) = shebang.missing(&self.copy.directory, gates) {
+        if let Some(missing) = shebang.missing(&self.copy.directory, programs) {
             self.push(entry, Some(1), "interpreter", missing);
         }
     }
@@ -187,7 +187,7 @@ impl Shebang {
     }
 
     /// What is not on this host, in words.
-    fn missing(&self, directory: &Path, gates: &mut Gates<'_>) -> Option<String> {
+    fn missing(&self, directory: &Path, programs: &mut Programs) -> Option<String> {
         let Some(interpreter) = self.words.first() else {
             return Some("the #! line names no interpreter".into());
         };
@@ -198,7 +198,7 @@ impl Shebang {
                 shown(interpreter)
             ));
         }
-        let reason = gates.bin(self.searched()?).err()?;
+        let reason = programs.find(self.searched()?).err()?;
         Some(format!("the interpreter is not on this host: {reason}"))
     }
 }
@@ -227,7 +227,7 @@ fn member_text<'a>(text: &'a str, member: &[&str]) -> Option<&'a str> {
 }
 
 /// The line on which that value starts.
-fn line_of(text: &str, member: &[&str]) -> Option<u32> {
+pub(crate) fn line_of(text: &str, member: &[&str]) -> Option<u32> {
     // The value borrows from the text.
     let start = member_text(text, member)?.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
     let before = text.as_bytes().get(..start)?;

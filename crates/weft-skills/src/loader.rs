@@ -4,15 +4,17 @@
 //! run here still hides the copies below it.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     io,
     path::{Path, PathBuf},
+    rc::Rc,
     sync::Arc,
     time::Duration,
 };
 
 use weft_core::{
     advert::Scope,
+    entries::Entries,
     ids::{MAX_SKILL_KEY, MAX_SKILL_NAME, SkillKey},
     limits,
     skill::{Definition, Kind, Severity},
@@ -26,11 +28,14 @@ use crate::{
     frontmatter::{self, Document},
     gates::Gates,
     host::Host,
+    injected::{Injected, entry_of},
     instructions,
     inventory::{Copy, Inventory, Recipe, Stamp},
     manifest::{self, Manifest, Refusal},
     platform::FileStamp,
+    plugins::{self, Plugins},
     report::{Level, OUTCOME, Problem, Report, in_one_line, shown_path},
+    requirements::Gating,
     source::Source,
     walk::{self, Found, Walk},
 };
@@ -40,18 +45,44 @@ use crate::{
 pub struct Config {
     /// The directories, in the order in which the operator lists them.
     pub sources: Vec<Source>,
+    /// Where plugins are looked for: their skills come after those of all sources.
+    pub plugins: Plugins,
     /// The host, as gates see it.
     pub host: Host,
     /// The longest time-out that a manifest may ask for.
     pub max_timeout: Duration,
     /// Where manifests of older systems are read more leniently.
     pub compat: Compat,
+    /// What the operator says of single skills.
+    pub entries: Entries,
+    /// The bundled skills that can be used; `None`: all of them.
+    pub allow_bundled: Option<BTreeSet<SkillKey>>,
+    /// A skill may waive its own conditions by `always: true`.
+    pub allow_always: bool,
+    /// Entries may set variables that make programs load code: see [`is_loader_variable`](crate::is_loader_variable).
+    pub allow_loader_variables: bool,
 }
 
 impl Config {
     /// These sources on this host, with the limits of the contract.
     pub fn new(sources: Vec<Source>) -> Self {
-        Self { sources, host: Host::current(), max_timeout: limits::MAX_TIMEOUT, compat: Compat::default() }
+        Self {
+            sources,
+            plugins: Plugins::default(),
+            host: Host::current(),
+            max_timeout: limits::MAX_TIMEOUT,
+            compat: Compat::default(),
+            entries: Entries::new(),
+            allow_bundled: None,
+            allow_always: false,
+            allow_loader_variables: false,
+        }
+    }
+
+    /// Every directory that is loaded from, or looked for plugins in, as far as it can be.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = &PathBuf> {
+        let sources = self.sources.iter().map(|source| &source.root);
+        sources.chain(&self.plugins.paths).filter(|root| root.is_absolute())
     }
 }
 
@@ -82,13 +113,23 @@ pub struct Loader {
     config: Config,
     cache: Cache,
     files: Files,
+    plugins: plugins::Known,
     report: Report,
 }
+
+/// Most copies of skills on a node: where agents share a workspace, each of them has its own copy of what is in it.
+const MAX_COPIES: usize = 4 * limits::SKILLS_PER_NODE;
 
 impl Loader {
     /// A loader that has read nothing yet.
     pub fn new(config: Config) -> Self {
-        Self { config, cache: Cache::default(), files: Files::default(), report: Report::default() }
+        Self {
+            config,
+            cache: Cache::default(),
+            files: Files::default(),
+            plugins: plugins::Known::default(),
+            report: Report::default(),
+        }
     }
 
     /// What it loads from.
@@ -96,32 +137,66 @@ impl Loader {
         &self.config
     }
 
+    /// Works from this from now on. What was read before and would be read the same is not read again.
+    pub fn reconfigure(&mut self, config: Config) {
+        if (config.max_timeout, config.compat) != (self.config.max_timeout, self.config.compat) {
+            self.files = Files::default();
+        }
+        self.config = config;
+    }
+
     /// Reads every source. Of a skill whose manifest is half-written now, the version in `previous` stays.
     pub fn load(&mut self, previous: Option<&Inventory>) -> Inventory {
-        let Self { config, cache, files, report } = self;
+        let Self { config, cache, files, plugins, report } = self;
+        let plugged = config.plugins.find(plugins, report);
         let mut exposure = Exposure::default();
-        let roots = roots(&config.sources, &mut exposure, report);
+        let roots = roots(config.sources.iter().chain(&plugged.sources), &mut exposure, report);
         let allowed: Arc<[PathBuf]> = roots.iter().map(|root| root.canonical.clone()).collect();
-        let mut load = Load { config, cache, files, report, allowed, previous, exposure, copies: Vec::new() };
+        let mut load = Load {
+            config,
+            cache,
+            files,
+            report,
+            allowed,
+            previous,
+            exposure,
+            copies: Vec::new(),
+            made: HashMap::new(),
+        };
         let mut left_out: Option<(PathBuf, usize)> = None;
         let mut directories = Vec::new();
+        let mut walks: HashMap<&Path, Rc<Walk>> = HashMap::new();
         let mut seen: HashSet<(Scope, PathBuf)> = HashSet::new();
+        let mut skills: HashSet<PathBuf> = HashSet::new();
         for root in &roots {
-            let walk = walk::walk(&root.source.root, &root.canonical, walk::Bounds::default());
+            let walk = match walks.get(root.source.root.as_path()) {
+                Some(walk) => Rc::clone(walk),
+                None => {
+                    let mut walk = walk::walk(&root.source.root, &root.canonical, walk::Bounds::default());
+                    directories.append(&mut walk.directories);
+                    let walk = Rc::new(walk);
+                    walks.insert(&root.source.root, Rc::clone(&walk));
+                    walk
+                }
+            };
             for (path, problem) in &walk.problems {
                 load.report.warn(path, None, problem);
             }
             load.count(root, &walk);
-            directories.extend(walk.directories);
-            for found in walk.found {
+            for found in &walk.found {
                 // Sources that overlap reach the same directory twice; it is one copy.
                 if !seen.insert((root.source.scope.clone(), found.canonical.clone())) {
                     continue;
                 }
-                if load.copies.len() < limits::SKILLS_PER_NODE {
-                    load.skill(root, &found);
+                let room = skills.len() < limits::SKILLS_PER_NODE || skills.contains(&found.canonical);
+                if room && load.copies.len() < MAX_COPIES {
+                    let copies = load.copies.len();
+                    load.skill(root, found);
+                    if load.copies.len() > copies {
+                        skills.insert(found.canonical.clone());
+                    }
                 } else {
-                    left_out.get_or_insert((found.directory, 0)).1 += 1;
+                    left_out.get_or_insert((found.directory.clone(), 0)).1 += 1;
                 }
             }
         }
@@ -134,10 +209,8 @@ impl Loader {
             report.warn(&first, None, &Problem::warning("limit", message));
         }
         merge(&mut copies, report);
-        let mut gates = Gates::new(&config.host);
-        for copy in &mut copies {
-            copy.verdicts = gates.check(&copy.definition);
-        }
+        gate(&mut copies, config, report);
+        directories.extend(plugged.directories);
         cache.turn();
         files.turn();
         let mut inventory = Inventory {
@@ -162,8 +235,12 @@ struct Root<'a> {
 }
 
 /// The sources that can be read, in order of precedence.
-fn roots<'a>(sources: &'a [Source], exposure: &mut Exposure, report: &mut Report) -> Vec<Root<'a>> {
-    let mut sorted: Vec<&Source> = sources.iter().collect();
+fn roots<'a>(
+    sources: impl Iterator<Item = &'a Source>,
+    exposure: &mut Exposure,
+    report: &mut Report,
+) -> Vec<Root<'a>> {
+    let mut sorted: Vec<&Source> = sources.collect();
     sorted.sort_by_key(|source| source.layer);
     let mut roots = Vec::new();
     for source in sorted {
@@ -180,6 +257,7 @@ fn roots<'a>(sources: &'a [Source], exposure: &mut Exposure, report: &mut Report
                     let line = format!("{shown} is not a directory, skipping");
                     (Level::Warn, line.clone(), Problem::error("source", line))
                 }
+                Err(error) if source.implied && is_missing(&error) => continue,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let line = format!("dir {shown} not present, skipping");
                     (Level::Info, line.clone(), Problem::warning("source", line))
@@ -197,6 +275,42 @@ fn roots<'a>(sources: &'a [Source], exposure: &mut Exposure, report: &mut Report
         report.diagnose(path, None, &problem);
     }
     roots
+}
+
+/// Whether there is no such directory, also because what should lead to it is none.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Checks the conditions of every copy, with what the operator's entry gives it.
+fn gate(copies: &mut [Copy], config: &Config, report: &mut Report) {
+    let mut gates = Gates::new(config);
+    let mut unused: BTreeSet<&SkillKey> = config.entries.keys().collect();
+    for copy in copies {
+        let definition = &copy.definition;
+        if let Some((key, _)) = entry_of(definition, &config.entries) {
+            unused.remove(key);
+        }
+        let wins = copy.shadowed_by.is_none();
+        let injected = Injected::of(definition, config, &mut |entry, problem| {
+            if wins {
+                report.warn(&entry_path(entry), Some(&definition.key), &problem);
+            }
+        });
+        copy.verdicts = gates.check(definition, copy.layer, injected.as_ref());
+        copy.injected = injected.map(Arc::new);
+    }
+    // One for all of them: nodes that share one configuration have many entries for skills of other nodes.
+    if !unused.is_empty() {
+        let names: Vec<&str> = unused.into_iter().map(SkillKey::as_str).collect();
+        let message = format!("there is no skill here for: {}", names.join(", "));
+        report.warn(Path::new("skills.entries"), None, &Problem::warning("entries", message));
+    }
+}
+
+/// Where an entry is, in place of the path of a file.
+fn entry_path(key: &SkillKey) -> PathBuf {
+    PathBuf::from(format!("skills.entries.{key}"))
 }
 
 /// Marks every copy that another one hides.
@@ -245,6 +359,8 @@ struct Load<'a> {
     previous: Option<&'a Inventory>,
     exposure: Exposure,
     copies: Vec<Copy>,
+    /// The last copy made of each directory.
+    made: HashMap<PathBuf, usize>,
 }
 
 impl Load<'_> {
@@ -256,13 +372,19 @@ impl Load<'_> {
             let line = format!("dir {from} is {to}, with {manifests} skills");
             self.report.log(Level::Info, path, "link", line, String::new());
         }
-        if manifests == 0 && walk.problems.is_empty() {
+        if manifests == 0 && walk.problems.is_empty() && !root.source.implied {
             let message = format!("no {} and no {} is below it", manifest::NAME, frontmatter::NAME);
             self.report.warn(path, None, &Problem::warning("source", message));
         }
     }
 
     fn skill(&mut self, root: &Root<'_>, found: &Found) {
+        // The workspace of several agents is read once.
+        let made = self.made.get(&found.directory).and_then(|at| self.copies.get(*at));
+        if let Some(copy) = made.filter(|copy| copy.root == root.canonical).cloned() {
+            let (scope, layer) = (root.source.scope.clone(), root.source.layer);
+            return self.push(Copy { scope, layer, ..copy });
+        }
         let mut stamps = Vec::new();
         let own = found.directory.join(if found.has_manifest { manifest::NAME } else { frontmatter::NAME });
         let read = if found.has_manifest {
@@ -274,6 +396,11 @@ impl Load<'_> {
             Ok(read) => self.build(root, found, own, read, stamps),
             Err((path, refusal)) => self.refuse(root, found, &path, &refusal, stamps),
         }
+    }
+
+    fn push(&mut self, copy: Copy) {
+        self.made.insert(copy.directory.clone(), self.copies.len());
+        self.copies.push(copy);
     }
 
     fn executable(
@@ -383,7 +510,7 @@ impl Load<'_> {
             Some(earlier) if **earlier == definition => Arc::clone(earlier),
             _ => Arc::new(definition),
         };
-        self.copies.push(Copy {
+        self.push(Copy {
             definition,
             scope: root.source.scope.clone(),
             layer: root.source.layer,
@@ -395,6 +522,7 @@ impl Load<'_> {
             partial: digested.partial,
             verdicts: Vec::new(),
             shadowed_by: None,
+            injected: None,
             stamp: Stamp { manifests, entry: entry_stamp },
             recipe: Recipe {
                 entry: entry_text,
@@ -487,7 +615,8 @@ impl Load<'_> {
         }
         copy.shadowed_by = None;
         copy.root.clone_from(&root.canonical);
-        self.copies.push(copy);
+        copy.layer = root.source.layer;
+        self.push(copy);
     }
 }
 
@@ -520,6 +649,8 @@ fn executable(
         env_allow: manifest.env_allow.clone(),
         requirements: gating.blocks.clone(),
         broken_requirements: gating.broken.clone(),
+        primary_env: gating.primary_env.clone(),
+        settings_key: gating.settings_key.clone(),
         idempotent: manifest.idempotent,
         sensitive: manifest.sensitive.clone(),
         max_concurrency: manifest.max_concurrency,
@@ -576,6 +707,9 @@ fn add_document(definition: &mut Definition, document: &Document) {
     if let Some(reason) = &document.gating.broken {
         definition.broken_requirements.get_or_insert(format!("{}: {reason}", frontmatter::NAME));
     }
+    let Gating { primary_env, settings_key, .. } = &document.gating;
+    definition.primary_env = definition.primary_env.take().or_else(|| primary_env.clone());
+    definition.settings_key = definition.settings_key.take().or_else(|| settings_key.clone());
     if definition.version.is_empty() {
         definition.version.clone_from(&document.version);
     }
@@ -611,3 +745,5 @@ fn instructions_only(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;

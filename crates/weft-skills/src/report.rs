@@ -86,9 +86,10 @@ pub(crate) enum Level {
 /// Collects the diagnostics of one load and remembers what was logged in earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// The last line and its mark, for each path and topic.
-    said: HashMap<(PathBuf, String), (String, String)>,
-    saying: HashMap<(PathBuf, String), (String, String)>,
+    /// The last lines and their marks, for each path and topic. There is more than one line where a copy wins for one
+    /// agent and not for another.
+    said: HashMap<(PathBuf, String), Vec<(String, String)>>,
+    saying: HashMap<(PathBuf, String), Vec<(String, String)>>,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -97,14 +98,19 @@ impl Report {
     pub(crate) fn log(&mut self, level: Level, path: &Path, topic: &str, line: String, mark: String) {
         let key = (path.to_owned(), topic.to_owned());
         let value = (line, mark);
-        if self.said.get(&key) != Some(&value) && self.saying.get(&key) != Some(&value) {
+        let said = self.said.get(&key).is_some_and(|said| said.contains(&value));
+        let saying = self.saying.entry(key).or_default();
+        if saying.contains(&value) {
+            return;
+        }
+        if !said {
             let line = &value.0;
             match level {
                 Level::Info => tracing::info!("skill loader: {line}"),
                 Level::Warn => tracing::warn!("skill loader: {line}"),
             }
         }
-        self.saying.insert(key, value);
+        saying.push(value);
     }
 
     /// Records a diagnostic and logs it when it is new.
@@ -129,9 +135,9 @@ impl Report {
 
     /// Ends the load: the diagnostics in a fixed order, each once.
     pub(crate) fn finish(&mut self) -> Vec<Diagnostic> {
-        for ((path, topic), (_, mark)) in &self.said {
+        for ((path, topic), lines) in &self.said {
             let gone = topic == OUTCOME && !self.saying.contains_key(&(path.clone(), topic.clone()));
-            if gone && !mark.is_empty() {
+            if gone && lines.iter().any(|(_, mark)| !mark.is_empty()) {
                 tracing::info!("skill loader: {} is gone", shown_path(path));
             }
         }

@@ -1,9 +1,10 @@
-//! The gate vocabulary of `metadata`: `os` and `requires`, bare or under the name of a vendor.
+//! The gate vocabulary of `metadata`: `os`, `requires` and `always`, bare or under the name of a vendor, and by which
+//! names an operator speaks of the skill: `primaryEnv` and `skillKey`.
 //!
 //! What cannot be understood is never taken for "no condition": it makes the skill ineligible, with the reason.
 
 use serde_json::{Map, Value};
-use weft_core::{json, skill::Requirements};
+use weft_core::{ids::SkillKey, json, skill::Requirements};
 
 use crate::{
     frontmatter,
@@ -15,6 +16,10 @@ use crate::{
 pub(crate) struct Gating {
     /// One for each block that has conditions; all must hold.
     pub(crate) blocks: Vec<Requirements>,
+    /// The variable that an operator's `apiKey` is the value of.
+    pub(crate) primary_env: Option<String>,
+    /// The key under which operators speak of the skill.
+    pub(crate) settings_key: Option<SkillKey>,
     /// Why some of it could not be read.
     pub(crate) broken: Option<String>,
     /// What is odd about it.
@@ -22,9 +27,11 @@ pub(crate) struct Gating {
 }
 
 impl Gating {
-    /// Adds the conditions of another place: all must hold.
+    /// Adds what another place says: all conditions must hold, and of the names those here come first.
     pub(crate) fn add(&mut self, other: Self) {
         self.blocks.extend(other.blocks);
+        self.primary_env = self.primary_env.take().or(other.primary_env);
+        self.settings_key = self.settings_key.take().or(other.settings_key);
         self.warnings.extend(other.warnings);
         self.broken = self.broken.take().or(other.broken);
     }
@@ -32,9 +39,11 @@ impl Gating {
 
 /// Names under which vendors put their block. The last two are what the second was called before.
 const VENDORS: [&str; 4] = ["ongrid", "openclaw", "clawdbot", "clawdis"];
-/// Members of a block that gates read.
-const BLOCK: [&str; 2] = ["os", "requires"];
+/// Members of a block that are read.
+const BLOCK: [&str; 7] = ["os", "requires", "always", "primaryEnv", "primary_env", "skillKey", "skill_key"];
 const REQUIRES: [&str; 4] = ["bins", "anyBins", "env", "config"];
+/// Longest name of a variable, in bytes: what a coordinator takes.
+const MAX_VARIABLE: usize = 256;
 /// Deepest wrapping of JSON text in JSON text that is read.
 const MAX_WRAPPING: usize = 3;
 
@@ -83,8 +92,14 @@ fn read_block(block: &Map<String, Value>, place: &str, gating: &mut Gating) -> R
     refuse_other_case(block, &BLOCK, place)?;
     let mut found = Requirements {
         os: list(block.get("os"), &format!("{place}.os"))?.iter().map(|os| os_name(os)).collect(),
+        always: block.get("always") == Some(&Value::Bool(true)),
         ..Requirements::default()
     };
+    if let Some(value) = block.get("always").filter(|value| !value.is_boolean() && !value.is_null()) {
+        let message = format!("{place}.always is {}, not the boolean true, and does not count", kind(value));
+        gating.warnings.push(Problem::warning("metadata", message));
+    }
+    names(block, place, gating)?;
     for os in &found.os {
         if !matches!(os.as_str(), "linux" | "darwin" | "win32") {
             gating.warnings.push(Problem::warning(
@@ -115,6 +130,50 @@ fn read_block(block: &Map<String, Value>, place: &str, gating: &mut Gating) -> R
         gating.blocks.push(found);
     }
     Ok(())
+}
+
+/// The names by which an operator speaks of the skill; those of an earlier block stay.
+fn names(block: &Map<String, Value>, place: &str, gating: &mut Gating) -> Result<(), String> {
+    if let Some((member, name)) = text(block, ["primaryEnv", "primary_env"], place)? {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let begins = name.starts_with(|c: char| !c.is_ascii_digit());
+        if !begins || name.len() > MAX_VARIABLE || !name.bytes().all(plain) {
+            return Err(format!("{place}.{member}: {:?} is no name of a variable", shown(name)));
+        }
+        gating.primary_env.get_or_insert_with(|| name.to_owned());
+    }
+    if let Some((member, name)) = text(block, ["skillKey", "skill_key"], place)? {
+        let key = SkillKey::normalise(name)
+            .map_err(|_| format!("{place}.{member}: {:?} cannot be the key of a skill", shown(name)))?;
+        gating.settings_key.get_or_insert(key);
+    }
+    Ok(())
+}
+
+/// The trimmed text of the first of these members that is there, with the member's name.
+fn text<'a>(
+    block: &'a Map<String, Value>,
+    members: [&'static str; 2],
+    place: &str,
+) -> Result<Option<(&'static str, &'a str)>, String> {
+    let found = members.into_iter().find_map(|member| Some((member, block.get(member)?)));
+    match found {
+        None | Some((_, Value::Null)) => Ok(None),
+        Some((member, Value::String(text))) => Ok(Some((member, text.trim()))),
+        Some((member, value)) => Err(format!("{place}.{member} is {}, not a string", kind(value))),
+    }
+}
+
+/// What a value is, in words.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
 }
 
 /// A member that differs from a known one by case only would be a condition that nobody checks.
@@ -167,6 +226,7 @@ mod tests {
             any_bins: vec!["a".into(), "b".into()],
             env: vec!["KEY".into()],
             config: vec!["browser.enabled".into()],
+            always: false,
         }]
     }
 
@@ -217,6 +277,17 @@ mod tests {
             json!({"OpenClaw": {}}),
             json!({"os": 5}),
             json!("{\"os\": [\"linux\"], \"os\": []}"),
+            json!({"primaryEnv": "A-B"}),
+            json!({"primaryEnv": "1A"}),
+            json!({"primaryEnv": " "}),
+            json!({"primaryEnv": ["A"]}),
+            json!({"primary_env": "A=B"}),
+            json!({"openclaw": {"primaryEnv": "A".repeat(257)}}),
+            json!({"primaryenv": "A"}),
+            json!({"skillKey": "a/b"}),
+            json!({"skillKey": ""}),
+            json!({"skill_key": 5}),
+            json!({"Always": true}),
         ] {
             assert!(read(&metadata).broken.is_some(), "{metadata}");
         }
@@ -232,6 +303,40 @@ mod tests {
         assert_eq!(gating.blocks[0].os, ["darwin", "darwin", "win32", "linux", "beos"]);
         assert_eq!(gating.warnings.len(), 1);
         assert!(gating.warnings[0].message.contains("beos"));
+    }
+
+    #[test]
+    fn always_is_the_boolean_true_and_nothing_else() {
+        let always = |value: Value| {
+            let gating = read(&json!({"openclaw": {"always": value, "requires": {"bins": ["a"]}}}));
+            assert_eq!(gating.broken, None);
+            (gating.blocks[0].always, gating.warnings.len())
+        };
+        assert_eq!(always(json!(true)), (true, 0));
+        assert_eq!(always(json!(false)), (false, 0));
+        assert_eq!(always(Value::Null), (false, 0));
+        for value in [json!("true"), json!(1), json!([true]), json!({})] {
+            assert_eq!(always(value.clone()), (false, 1), "{value}");
+        }
+        // Of another block nothing is waived.
+        let gating = read(&json!({"always": true, "openclaw": {"requires": {"bins": ["a"]}}}));
+        assert_eq!(gating.blocks.iter().map(|block| block.always).collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn the_first_names_found_are_those_that_an_operator_uses() {
+        let gating = read(&json!({
+            "openclaw": {"primaryEnv": " SECOND ", "skillKey": "Docs-Search"},
+            "ongrid": {"primary_env": "FIRST"},
+            "clawdbot": {"skill_key": "third"},
+        }));
+        assert_eq!(gating.broken, None);
+        assert_eq!(gating.primary_env.as_deref(), Some("FIRST"));
+        assert_eq!(gating.settings_key.as_ref().map(SkillKey::as_str), Some("docs_search"));
+        assert!(gating.blocks.is_empty(), "names are no conditions");
+        let bare = read(&json!({"primaryEnv": "BARE", "openclaw": {"primaryEnv": "LATER"}}));
+        assert_eq!(bare.primary_env.as_deref(), Some("BARE"));
+        assert_eq!(read(&json!({"primaryEnv": null, "skillKey": null})), Gating::default());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::{
     directories::{Directories, Heard},
     inventory::Inventory,
-    loader::Loader,
+    loader::{Config, Loader},
     platform::Identity,
     walk::{Tree, tree},
 };
@@ -32,9 +32,14 @@ const REST: u32 = 4;
 /// Most removed paths that are remembered between two loads; beyond it every watch is set again.
 const MAX_REMOVED: usize = 256;
 
-/// How soon and how often to look.
+/// How far above a root that is not there its next directory is looked for.
+const ABOVE: usize = 3;
+
+/// Whether, how soon and how often to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchOptions {
+    /// Whether to look at all. Without it skills are read again only when somebody asks for that.
+    pub watch: bool,
     /// How long it must be quiet after a change before skills are read again.
     pub debounce: Duration,
     /// How often skills are read again without any change seen.
@@ -43,7 +48,7 @@ pub struct WatchOptions {
 
 impl Default for WatchOptions {
     fn default() -> Self {
-        Self { debounce: Duration::from_millis(250), rescan: Duration::from_secs(30) }
+        Self { watch: true, debounce: Duration::from_millis(250), rescan: Duration::from_secs(30) }
     }
 }
 
@@ -72,15 +77,8 @@ impl Watcher {
         options: WatchOptions,
         open: Open,
     ) -> io::Result<(Self, watch::Receiver<Arc<Inventory>>)> {
-        let roots: Vec<PathBuf> = loader
-            .config()
-            .sources
-            .iter()
-            .map(|source| source.root.clone())
-            .filter(|root| root.is_absolute())
-            .collect();
-        let shared = Arc::new(Shared { roots, state: Mutex::default(), wake: Condvar::new() });
-        let mut watches = Watches::new(Arc::clone(&shared), options.rescan, open);
+        let shared = Arc::new(Shared::new(loader.config(), options));
+        let mut watches = Watches::new(Arc::clone(&shared), options, open);
         let mut inventory = loader.load(None);
         // What changes between a load and its watches would go unseen until the rescan.
         if watches.update(&inventory, &Removed::default()) {
@@ -93,13 +91,23 @@ impl Watcher {
         let (sender, receiver) = watch::channel(Arc::clone(&current));
         let keeper = Keeper { shared: Arc::clone(&shared), loader, watches, current, sender };
         let thread =
-            std::thread::Builder::new().name("weft-skills".to_owned()).spawn(move || keeper.run(options))?;
+            std::thread::Builder::new().name("weft-skills".to_owned()).spawn(move || keeper.run())?;
         Ok((Self { shared, thread: Some(thread) }, receiver))
     }
 
     /// Reads the skills again now, without waiting for the outcome.
     pub fn rescan_now(&self) {
         self.shared.lock().rescan = true;
+        self.shared.wake.notify_all();
+    }
+
+    /// Works from another configuration from now on, and reads the skills again at once, without waiting for the
+    /// outcome. Until then nothing is clean.
+    pub fn reconfigure(&self, config: Config, options: WatchOptions) {
+        let mut state = self.shared.lock();
+        state.news = Some((config, options));
+        state.rescan = true;
+        drop(state);
         self.shared.wake.notify_all();
     }
 
@@ -126,15 +134,18 @@ type Open = Box<dyn Fn(Notes) -> io::Result<Directories> + Send>;
 
 #[derive(Debug)]
 struct Shared {
-    /// As configured.
-    roots: Vec<PathBuf>,
     state: Mutex<State>,
     wake: Condvar,
 }
 
 /// What is to be done. A mutex and not a channel, so that a storm of events takes no memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// As configured.
+    roots: Vec<PathBuf>,
+    options: WatchOptions,
+    /// What takes the place of the configuration at the next load.
+    news: Option<(Config, WatchOptions)>,
     stop: bool,
     rescan: bool,
     /// A load runs that began when this state was last taken.
@@ -162,38 +173,81 @@ impl Removed {
 }
 
 impl State {
+    /// When to load again unasked, after a load that ended then and with the rest that it needs. `None`: never.
+    fn deadline(&self, ended: Instant, not_before: Instant) -> Option<Instant> {
+        let WatchOptions { watch, debounce, rescan } = self.options;
+        let at = ended + rescan;
+        let at = match (self.first, self.last) {
+            (Some(first), Some(last)) => {
+                let quiet = (last + debounce).min(first + debounce * LONGEST_DEBOUNCE);
+                at.min(quiet.max(not_before))
+            }
+            _ => at,
+        };
+        watch.then_some(at)
+    }
+
     fn note(&mut self, now: Instant) {
         self.first.get_or_insert(now);
         self.last = Some(now);
     }
 }
 
+/// What is to be done before the next load, and with what.
+struct Next {
+    removed: Removed,
+    news: Option<(Config, WatchOptions)>,
+}
+
 impl Shared {
+    fn new(config: &Config, options: WatchOptions) -> Self {
+        let state = State {
+            roots: config.roots().cloned().collect(),
+            options,
+            news: None,
+            stop: false,
+            rescan: false,
+            loading: false,
+            watching: false,
+            first: None,
+            last: None,
+            removed: Removed::default(),
+        };
+        Self { state: Mutex::new(state), wake: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every change under the lock is complete in itself.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the next load. `None` when it is time to stop.
-    fn wait(&self, options: WatchOptions, rescan_at: Instant, not_before: Instant) -> Option<Removed> {
+    fn wait(&self, ended: Instant, not_before: Instant) -> Option<Next> {
         let mut state = self.lock();
         loop {
             if state.stop {
                 return None;
             }
-            let mut deadline = rescan_at;
-            if let (Some(first), Some(last)) = (state.first, state.last) {
-                let quiet = (last + options.debounce).min(first + options.debounce * LONGEST_DEBOUNCE);
-                deadline = deadline.min(quiet.max(not_before));
-            }
+            let deadline = state.deadline(ended, not_before);
             let now = Instant::now();
-            if state.rescan || now >= deadline {
+            if state.rescan || deadline.is_some_and(|deadline| now >= deadline) {
                 state.rescan = false;
                 (state.first, state.last) = (None, None);
                 state.loading = true;
-                return Some(std::mem::take(&mut state.removed));
+                let news = state.news.take();
+                if let Some((config, options)) = &news {
+                    state.roots = config.roots().cloned().collect();
+                    state.options = *options;
+                }
+                return Some(Next { removed: std::mem::take(&mut state.removed), news });
             }
-            state = self.wake.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner).0;
+            state = match deadline {
+                Some(deadline) => {
+                    let woken = self.wake.wait_timeout(state, deadline - now);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
         }
     }
 }
@@ -204,12 +258,12 @@ struct Notes(Arc<Shared>);
 impl Notes {
     fn take(&self, heard: Heard<'_>) {
         let now = Instant::now();
+        let mut state = self.0.lock();
         if let Heard::Changed(path) | Heard::Moved(path) = heard
-            && !matters(&self.0.roots, path)
+            && !matters(&state.roots, path)
         {
             return;
         }
-        let mut state = self.0.lock();
         state.note(now);
         match heard {
             Heard::Lost => state.removed.all = true,
@@ -219,40 +273,52 @@ impl Notes {
             Heard::Moved(path) if !state.removed.all => state.removed.paths.push(path.to_owned()),
             Heard::Moved(_) | Heard::Changed(_) => {}
         }
+        drop(state);
         self.0.wake.notify_all();
     }
 }
 
-/// Whether a change at a path can change the inventory. The directory above a root is watched for the root
+/// Whether a change at a path can change the inventory. The directories above a root are watched for the root
 /// alone; what an interpreter compiles beside a skill is no change of it.
 fn matters(roots: &[PathBuf], path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if tree(&name) == Tree::Scratch || name.ends_with(".pyc") {
         return false;
     }
-    let below = roots.iter().any(|root| path.starts_with(root));
-    let beside = path.parent().is_some_and(|parent| roots.iter().any(|root| root.parent() == Some(parent)));
-    below || !beside
+    let on_the_way = |root: &PathBuf| path.starts_with(root) || root.starts_with(path);
+    let beside = |root: &PathBuf| path.parent().is_some_and(|parent| root.starts_with(parent));
+    roots.iter().any(on_the_way) || !roots.iter().any(beside)
+}
+
+/// The next directory above a root: the one that it is in, or in which what leads to it would appear.
+fn above(root: &Path) -> Option<(PathBuf, Identity)> {
+    let mut above = root.ancestors().skip(1).take(ABOVE);
+    above.find_map(|above| Some((above.to_owned(), Identity::of(&above.metadata().ok()?))))
 }
 
 /// The system's watcher and what it watches.
 struct Watches {
     shared: Arc<Shared>,
     open: Open,
-    rescan: Duration,
+    options: WatchOptions,
     watcher: Option<Directories>,
     watched: HashMap<PathBuf, Identity>,
     said: bool,
 }
 
 impl Watches {
-    fn new(shared: Arc<Shared>, rescan: Duration, open: Open) -> Self {
-        Self { shared, open, rescan, watcher: None, watched: HashMap::new(), said: false }
+    fn new(shared: Arc<Shared>, options: WatchOptions, open: Open) -> Self {
+        Self { shared, open, options, watcher: None, watched: HashMap::new(), said: false }
     }
 
     /// Watches the directories of an inventory and those above the roots. True when one of them was not watched
     /// before, so that it may have changed unseen.
     fn update(&mut self, inventory: &Inventory, removed: &Removed) -> bool {
+        if !self.options.watch {
+            (self.watcher, self.watched) = (None, HashMap::new());
+            self.shared.lock().watching = false;
+            return false;
+        }
         let (wanted, complete) = self.wanted(inventory);
         let outcome = self.set(&wanted, removed);
         self.shared.lock().watching = complete && outcome.is_ok();
@@ -265,7 +331,7 @@ impl Watches {
             self.said = true;
             tracing::warn!(
                 reason,
-                rescan_seconds = self.rescan.as_secs(),
+                rescan_seconds = self.options.rescan.as_secs(),
                 "cannot watch all skill directories; the rescan alone finds changes in the others"
             );
         }
@@ -274,10 +340,8 @@ impl Watches {
 
     /// Each real directory once, the most telling first, and whether that is all.
     fn wanted(&self, inventory: &Inventory) -> (Vec<(PathBuf, Identity)>, bool) {
-        let above = self.shared.roots.iter().filter_map(|root| {
-            let parent = root.parent()?;
-            Some((parent.to_owned(), Identity::of(&parent.metadata().ok()?)))
-        });
+        let roots = self.shared.lock().roots.clone();
+        let above = roots.iter().filter_map(|root| above(root));
         let mut seen = HashSet::new();
         let mut wanted: Vec<(PathBuf, Identity)> = Vec::new();
         let mut complete = true;
@@ -353,20 +417,23 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn run(mut self, options: WatchOptions) {
-        let mut not_before = Instant::now();
-        let mut rescan_at = not_before + options.rescan;
-        while let Some(removed) = self.shared.wait(options, rescan_at, not_before) {
+    fn run(mut self) {
+        let mut ended = Instant::now();
+        let mut not_before = ended;
+        while let Some(Next { removed, news }) = self.shared.wait(ended, not_before) {
             let begun = Instant::now();
+            if let Some((config, options)) = news {
+                self.loader.reconfigure(config);
+                self.watches.options = options;
+            }
             let inventory = self.loader.load(Some(&self.current));
             if self.watches.update(&inventory, &removed) {
                 self.shared.lock().note(Instant::now());
             }
             self.publish(inventory);
             self.shared.lock().loading = false;
-            let ended = Instant::now();
-            not_before = ended + ((ended - begun) * REST).min(options.rescan);
-            rescan_at = ended + options.rescan;
+            ended = Instant::now();
+            not_before = ended + ((ended - begun) * REST).min(self.watches.options.rescan);
         }
     }
 
@@ -386,7 +453,10 @@ mod tests {
     use weft_core::ids::SkillKey;
 
     use super::*;
-    use crate::testing::{config, logged, script, skill, write};
+    use crate::{
+        source::Source,
+        testing::{config, logged, script, skill, write},
+    };
 
     type Receiver = watch::Receiver<Arc<Inventory>>;
 
@@ -394,7 +464,11 @@ mod tests {
     const DEADLINE: Duration = Duration::from_secs(20);
 
     fn quick() -> WatchOptions {
-        WatchOptions { debounce: Duration::from_millis(20), rescan: Duration::from_secs(3600) }
+        WatchOptions {
+            debounce: Duration::from_millis(20),
+            rescan: Duration::from_secs(3600),
+            ..WatchOptions::default()
+        }
     }
 
     fn no_watcher() -> Open {
@@ -574,8 +648,8 @@ mod tests {
     }
 
     #[test]
-    fn only_the_root_matters_in_the_directory_above_it() {
-        let roots = [PathBuf::from("/a/skills"), PathBuf::from("/b/c")];
+    fn only_what_leads_to_a_root_matters_above_it() {
+        let roots = ["/a/skills", "/b/c", "/w/.agents/skills"].map(PathBuf::from);
         for (path, expected) in [
             ("/a/skills", true),
             ("/a/skills/x/skill.json", true),
@@ -584,6 +658,11 @@ mod tests {
             ("/b/c/x", true),
             ("/b/c/__pycache__", false),
             ("/b/c/x.pyc", false),
+            ("/a", true),
+            ("/w/.agents", true),
+            ("/w/.agents/skills", true),
+            ("/w/.agents/other", false),
+            ("/w/notes.md", false),
             ("/elsewhere/behind/a/link", true),
         ] {
             assert_eq!(matters(&roots, Path::new(path)), expected, "{path}");
@@ -592,13 +671,161 @@ mod tests {
 
     #[test]
     fn a_storm_of_removals_costs_no_memory() {
-        let shared =
-            Arc::new(Shared { roots: vec!["/a".into()], state: Mutex::default(), wake: Condvar::new() });
+        let shared = Arc::new(Shared::new(&config(&["/a"]), quick()));
         let notes = Notes(Arc::clone(&shared));
         for _ in 0..2 * MAX_REMOVED {
             notes.take(Heard::Moved(Path::new("/a/x")));
         }
         let state = shared.lock();
         assert!(state.first.is_some() && state.removed.all && state.removed.paths.is_empty());
+    }
+
+    #[test]
+    fn what_follows_from_a_workspace_is_noticed_from_its_first_directory_on() {
+        let workspace = tempfile::tempdir().unwrap();
+        let agent: weft_core::ids::AgentId = "writer".parse().unwrap();
+        let mut config = config::<&Path>(&[]);
+        config.sources = vec![
+            Source::workspace(agent.clone(), workspace.path()),
+            Source::project(agent.clone(), workspace.path()),
+        ];
+        let (_watcher, mut receiver) = Watcher::start(Loader::new(config), quick()).unwrap();
+        assert!(receiver.borrow().diagnostics.is_empty());
+        for (directory, name) in [(".agents/skills", "x"), ("skills", "y")] {
+            let key = SkillKey::normalise(name).unwrap();
+            skill(&workspace.path().join(directory), name, name, "");
+            until(&mut receiver, name, |inventory| inventory.winners(Some(&agent), &key).next().is_some());
+        }
+    }
+
+    #[test]
+    fn a_plugin_that_is_dropped_in_is_noticed() {
+        let plugins = tempfile::tempdir().unwrap();
+        let mut config = config::<&Path>(&[]);
+        config.plugins.paths = vec![plugins.path().to_owned()];
+        let (_watcher, mut receiver) = Watcher::start(Loader::new(config), quick()).unwrap();
+        let root = plugins.path().join("p");
+        write(&root.join("openclaw.plugin.json"), r#"{"id": "p", "skills": ["skills"]}"#);
+        skill(&root, "skills/x", "x", "");
+        until(&mut receiver, "dropped in", |inventory| has(inventory, "x"));
+        skill(&root, "skills/y", "y", "");
+        until(&mut receiver, "a skill in it", |inventory| has(inventory, "y"));
+        write(&root.join("openclaw.plugin.json"), r#"{"id": "p"}"#);
+        until(&mut receiver, "changed", |inventory| !has(inventory, "x"));
+    }
+
+    #[test]
+    fn without_watching_only_who_asks_sees_changes() {
+        let root = tempfile::tempdir().unwrap();
+        let options = WatchOptions { watch: false, rescan: Duration::from_millis(1), ..quick() };
+        let never: Open = Box::new(|_| panic!("nothing is watched"));
+        let (watcher, mut receiver) =
+            Watcher::start_with(Loader::new(config(&[root.path()])), options, never).unwrap();
+        assert!(!watcher.is_clean());
+        skill(root.path(), "x", "x", "");
+        watcher.rescan_now();
+        let first = until(&mut receiver, "asked", |inventory| has(inventory, "x"));
+        skill(root.path(), "y", "y", "");
+        let now = Instant::now();
+        watcher.shared.lock().note(now);
+        assert_eq!(
+            watcher.shared.lock().deadline(now, now),
+            None,
+            "there is no time at which it looks by itself"
+        );
+        watcher.rescan_now();
+        let second = until(&mut receiver, "asked again", |inventory| has(inventory, "y"));
+        assert_eq!(second.revision, first.revision + 1);
+        assert!(!watcher.is_clean());
+    }
+
+    #[test]
+    fn another_configuration_is_read_and_watched_at_once() {
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        skill(old.path(), "x", "x", "");
+        skill(new.path(), "y", "y", "");
+        let (watcher, mut receiver) = Watcher::start(Loader::new(config(&[old.path()])), quick()).unwrap();
+        let before = receiver.borrow_and_update().clone();
+        watcher.reconfigure(config(&[new.path()]), quick());
+        let after = until(&mut receiver, "reconfigured", |inventory| has(inventory, "y"));
+        assert_eq!((after.revision, has(&after, "x")), (before.revision + 1, false));
+        skill(new.path(), "z", "z", "");
+        until(&mut receiver, "the new root is watched", |inventory| has(inventory, "z"));
+        assert!(!watcher.shared.lock().roots.contains(&old.path().to_owned()));
+
+        // Nothing changes that is told: what comes next is the next revision.
+        let before = receiver.borrow_and_update().clone();
+        watcher.reconfigure(config(&[new.path()]), quick());
+        watcher.reconfigure(config(&[new.path()]), WatchOptions { watch: false, ..quick() });
+        let mut switched_off = config(&[new.path()]);
+        let entry = weft_core::entries::Entry { enabled: Some(false), ..Default::default() };
+        switched_off.entries.insert(SkillKey::normalise("z").unwrap(), entry);
+        watcher.reconfigure(switched_off, WatchOptions { watch: false, ..quick() });
+        let off = until(&mut receiver, "switched off", |inventory| {
+            inventory.copies.iter().any(|copy| !copy.eligible())
+        });
+        assert_eq!(off.revision, before.revision + 1);
+        assert!(!watcher.is_clean(), "it does not watch any more");
+        watcher.reconfigure(config(&[new.path()]), quick());
+        let on =
+            until(&mut receiver, "switched on", |inventory| inventory.copies.iter().all(|c| c.eligible()));
+        skill(new.path(), "w", "w", "");
+        let watched = until(&mut receiver, "watched again", |inventory| has(inventory, "w"));
+        assert!(watched.revision > on.revision);
+    }
+
+    #[test]
+    fn a_looser_reading_takes_what_was_refused_before() {
+        let root = tempfile::tempdir().unwrap();
+        skill(root.path(), "x", "x", r#","timeout_seconds":7200"#);
+        let (watcher, mut receiver) = Watcher::start(Loader::new(config(&[root.path()])), quick()).unwrap();
+        assert!(receiver.borrow().copies.is_empty());
+        let longer = crate::Config { max_timeout: Duration::from_secs(7200), ..config(&[root.path()]) };
+        watcher.reconfigure(longer, quick());
+        until(&mut receiver, "taken", |inventory| has(inventory, "x"));
+        watcher.reconfigure(config(&[root.path()]), quick());
+        until(&mut receiver, "refused again", |inventory| !has(inventory, "x"));
+    }
+
+    /// Makes changes and returns when the last one began.
+    fn burst(root: &Path, changes: usize, pause: Duration) -> Instant {
+        let mut last = Instant::now();
+        for n in 0..changes {
+            std::thread::sleep(pause);
+            last = Instant::now();
+            write(&root.join("x/lib").join((n % 100).to_string()), n.to_string());
+        }
+        last
+    }
+
+    /// One revision for many changes, and the next for the next change. The debounce time is long enough for no busy
+    /// machine to make a pause of that length between two changes.
+    fn one_revision_for(changes: usize, pause: Duration) {
+        let root = tempfile::tempdir().unwrap();
+        skill(root.path(), "x", "x", "");
+        fs::create_dir(root.path().join("x/lib")).unwrap();
+        let options = WatchOptions { debounce: Duration::from_secs(1), ..quick() };
+        let (watcher, mut receiver) = Watcher::start(Loader::new(config(&[root.path()])), options).unwrap();
+        let before = receiver.borrow_and_update().revision;
+        assert!(watcher.is_clean());
+        let last = burst(root.path(), changes, pause);
+        let after = until(&mut receiver, "the changes", |inventory| inventory.revision > before);
+        assert!(last.elapsed() >= options.debounce, "it waited for the last change");
+        assert_eq!(after.revision, before + 1);
+        assert_eq!(after.copies[0].digest_now().unwrap(), after.copies[0].digest, "all changes are in it");
+        // Revisions have no gaps, so that of one more change shows that there was no other before it.
+        write(&root.path().join("x/more"), "");
+        let more = until(&mut receiver, "one more", |inventory| inventory.revision > after.revision);
+        assert_eq!(more.revision, before + 2);
+    }
+
+    #[test]
+    fn a_burst_of_a_thousand_changes_is_one_revision() {
+        one_revision_for(1000, Duration::ZERO);
+    }
+
+    #[test]
+    fn vector_14_twenty_writes_within_200_ms_are_one_revision() {
+        one_revision_for(20, Duration::from_millis(10));
     }
 }

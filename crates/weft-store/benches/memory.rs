@@ -28,6 +28,8 @@ fn invocation() -> Invocation {
         agent: None,
         skill: SkillKey::normalise("echo").unwrap(),
         pinned: None,
+        session: None,
+        among: [].into(),
         args_digest: Digest::of(&args),
         args,
         target: Target::Any,

@@ -280,6 +280,8 @@ mod tests {
                 agent: None,
                 skill: SkillKey::normalise("a").unwrap(),
                 pinned: None,
+                session: None,
+                among: [].into(),
                 args: Bytes::from_static(b"{}"),
                 args_digest: Digest::of(b"{}"),
                 target: Target::Any,

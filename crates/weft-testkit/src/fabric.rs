@@ -254,12 +254,14 @@ fn start_coordinator(
     (coordinator, address)
 }
 
-/// Nothing of the environment that runs the tests reaches the processes, except what finds programs.
+/// Nothing of the environment that runs the tests reaches the processes, except what finds programs. Their home is a
+/// directory that does not exist, so that nobody's own skills are loaded.
 pub fn isolate(command: &mut Command) {
     command.env_clear();
-    for name in ["PATH", "HOME", "TMPDIR", "LLVM_PROFILE_FILE"] {
+    for name in ["PATH", "TMPDIR", "LLVM_PROFILE_FILE"] {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
         }
     }
+    command.env("HOME", "/nonexistent");
 }

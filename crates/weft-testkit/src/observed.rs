@@ -86,6 +86,8 @@ pub fn request(skill: &str, args: impl Into<Bytes>) -> Request {
         agent: None,
         skill: SkillKey::normalise(skill).unwrap(),
         pinned: None,
+        session: None,
+        among: [].into(),
         args_digest: Digest::of(&args),
         args,
         target: Target::Any,

@@ -1,5 +1,7 @@
 //! A node that does what a test tells it, also what no sound node would.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -115,6 +117,7 @@ impl StubNode {
                 verdicts: vec![],
                 shadowed_by: None,
             })
+            .map(Arc::new)
             .collect();
         self.send(Message::Advert((&Advert { revision: 1, rows, diagnostics: vec![] }).into())).await;
     }

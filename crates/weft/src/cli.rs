@@ -5,8 +5,8 @@ use tokio::runtime;
 
 use crate::{
     commands::{
-        bench, call, cancel, completions, coordinator, dev, doctor, invocations, node, nodes, skill, skills,
-        watch, why,
+        bench, call, cancel, completions, config, coordinator, dev, doctor, invocations, node, nodes, prompt,
+        skill, skills, tools, watch, why,
     },
     exit::Failure,
 };
@@ -42,6 +42,12 @@ pub(crate) enum Command {
     Cancel(cancel::Cancel),
     /// List invocations
     Invocations(invocations::Invocations),
+    /// Print the list of skills that goes into an agent's system prompt, and what it costs
+    Prompt(prompt::Prompt),
+    /// Print the skills as tool definitions for a model's interface
+    Tools(tools::Tools),
+    /// Check a configuration file, or print one with every key
+    Config(config::Config),
     /// Write, check and try out a skill, without a coordinator
     Skill(skill::Skill),
     /// Say what this host offers a node, and what is missing
@@ -66,6 +72,9 @@ impl Command {
             | Self::Cancel(_)
             | Self::Invocations(_)
             | Self::Bench(_)
+            | Self::Prompt(_)
+            | Self::Tools(_)
+            | Self::Config(_)
             | Self::Completions(_) => "warn",
             // They say themselves what a log would say.
             Self::Skill(_) | Self::Doctor(_) => "error",
@@ -86,6 +95,9 @@ impl Command {
             | Self::Watch(_)
             | Self::Cancel(_)
             | Self::Invocations(_)
+            | Self::Prompt(_)
+            | Self::Tools(_)
+            | Self::Config(_)
             | Self::Skill(_)
             | Self::Doctor(_)
             | Self::Bench(_)
@@ -124,6 +136,9 @@ impl Command {
             Self::Watch(command) => command.run().await,
             Self::Cancel(command) => command.run().await,
             Self::Invocations(command) => command.run().await,
+            Self::Prompt(command) => command.run().await,
+            Self::Tools(command) => command.run().await,
+            Self::Config(command) => command.run(),
             Self::Skill(command) => command.run().await,
             Self::Doctor(command) => command.run().await,
             Self::Bench(command) => command.run().await,

@@ -63,7 +63,9 @@ fn of_reason(reason: Option<&str>) -> u8 {
             | "SCHEMA_CONFLICT"
             | "QUEUE_FULL"
             | "QUOTA"
-            | "INVOCATION_NOT_FOUND",
+            | "INVOCATION_NOT_FOUND"
+            | "SESSION_NOT_FOUND"
+            | "FILE_NOT_FOUND",
         ) => NOT_FOUND,
         Some("POLICY_DENIED" | "UNAUTHENTICATED") => DENIED,
         Some("DRAINING" | "STREAM_MOVED") => UNREACHABLE,

@@ -15,13 +15,14 @@ pub(crate) struct HealthOptions {
 }
 
 impl HealthOptions {
-    /// Opens the port, if one is asked for. What is returned serves it, and never resolves.
+    /// Opens the port, if one is asked for here or was `written` in a file. What is returned serves it, and never resolves.
     pub(crate) async fn serve(
-        self,
+        &self,
+        written: Option<SocketAddr>,
         readiness: Readiness,
         drain: Drain,
-    ) -> Result<impl Future<Output = ()>, Failure> {
-        let port = match self.address {
+    ) -> Result<impl Future<Output = ()> + use<>, Failure> {
+        let port = match self.address.or(written) {
             Some(address) => Some(Health::bind(address).await.map_err(anyhow::Error::from)?),
             None => None,
         };

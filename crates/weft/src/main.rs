@@ -4,6 +4,7 @@ mod args;
 mod cli;
 mod commands;
 mod compat;
+mod configuration;
 mod exit;
 mod health;
 mod output;

@@ -1,110 +1,166 @@
 //! `weft.v1.CatalogService`.
 
-use std::{ops::Bound, path::Path, sync::Arc};
+mod explain;
+mod file;
+mod tools;
+mod watch;
 
+use std::{collections::HashSet, pin::Pin, sync::Arc};
+
+use futures::Stream;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 use weft_core::{
     catalog::Skill,
     ids::{AgentId, NodeId},
     node::Target,
-    refusal::Refusal,
-    skill::Diagnostic,
+    prompt,
+    skill::Kind,
+    snapshot::Snapshot,
 };
+use weft_daemon::Drain;
 use weft_proto::{
     convert::{self, NodeSight},
     v1::{self, catalog_service_server::CatalogService},
 };
 
-use super::{malformed, page, refused, skill_key};
+use self::watch::Watch;
+use super::{caller, malformed, page, refused, skill_key};
 use crate::{
     catalog::Keeper,
     config::Config,
+    files::Files,
     invocations::Invocations,
     nodes::{Nodes, Presence, View},
-    router::{self, Wish},
+    router::Wish,
+    sessions::Sessions,
+    visible::Visible,
 };
 
+#[derive(Clone)]
 pub(crate) struct Catalog {
     pub(crate) catalog: Arc<Keeper>,
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) invocations: Arc<Invocations>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) files: Arc<Files>,
     pub(crate) config: Config,
+    pub(crate) drain: Drain,
     pub(crate) started: Instant,
 }
 
 impl Catalog {
-    fn connected(&self, node: &NodeId) -> bool {
-        self.nodes.view(node).is_some_and(|view| view.presence == Presence::Connected)
+    /// What the agent in a request sees now.
+    fn visible(&self, agent: &str) -> Result<Visible, Status> {
+        let agent = convert::parse_optional::<AgentId>("agent", agent).map_err(malformed)?;
+        Ok(Visible::new(self.catalog.current(), agent))
     }
 
-    fn full(&self, skill: &Skill, views: &[View]) -> v1::Skill {
-        let class = self.catalog.class_of(skill, skill.shown());
-        v1::Skill::full(skill, class, |node| match views.iter().find(|view| view.node.id == *node) {
-            Some(view) => {
-                NodeSight { name: &view.node.name, connected: view.presence == Presence::Connected }
+    fn is_warming(&self) -> bool {
+        self.started.elapsed() < self.config.timings.warming
+    }
+
+    fn basic(&self, visible: &Visible, skill: &Skill) -> v1::Skill {
+        let mut basic = v1::Skill::basic(skill, visible.class_of(skill, skill.shown()));
+        let contained = skill.shown().definition.kind == Kind::Executable && visible.is_sandboxed();
+        if contained && !visible.is_usable(skill, &self.nodes) {
+            basic.eligible_nodes = 0;
+        }
+        basic
+    }
+
+    fn full(&self, visible: &Visible, skill: &Skill) -> v1::Skill {
+        let sight = |node: &NodeId| match self.nodes.view(node) {
+            Some(View { node, presence, .. }) => {
+                NodeSight { name: node.name.clone(), connected: presence == Presence::Connected }
             }
-            None => NodeSight { name: "", connected: false },
-        })
+            None => NodeSight { name: String::new(), connected: false },
+        };
+        let shadowed = visible.shadowed(&skill.key);
+        let mut full = v1::Skill::full(skill, visible.class_of(skill, skill.shown()), shadowed, sight);
+        full.eligible_nodes = self.basic(visible, skill).eligible_nodes;
+        full
     }
 
-    fn diagnostics(&self, views: &[View]) -> Vec<v1::NodeDiagnostic> {
-        views
-            .iter()
-            .filter_map(|view| Some((view, self.catalog.advert_of(&view.node.id)?)))
-            .flat_map(|(view, advert)| {
-                advert
-                    .diagnostics
-                    .iter()
-                    .map(|diagnostic| v1::NodeDiagnostic {
-                        node_id: view.node.id.to_string(),
-                        node_name: view.node.name.clone(),
-                        diagnostic: Some(diagnostic.into()),
-                    })
-                    .collect::<Vec<_>>()
+    /// What is wrong with files that the agent may know of.
+    fn diagnostics(&self, visible: &Visible) -> Vec<v1::NodeDiagnostic> {
+        let concerns = |diagnostic: &weft_core::skill::Diagnostic| match (&diagnostic.key, visible.agent()) {
+            (_, None) => true,
+            (Some(key), Some(_)) => visible.may_name(key),
+            (None, Some(_)) => false,
+        };
+        let views = self.nodes.views();
+        let of_node = |view: &View| {
+            let advert = self.catalog.advert_of(&view.node.id).unwrap_or_default();
+            let told = advert.diagnostics.iter().filter(|diagnostic| concerns(diagnostic));
+            told.map(|diagnostic| v1::NodeDiagnostic {
+                node_id: view.node.id.to_string(),
+                node_name: view.node.name.clone(),
+                diagnostic: Some(diagnostic.into()),
             })
-            .collect()
+            .collect::<Vec<_>>()
+        };
+        views.iter().flat_map(of_node).collect()
+    }
+
+    /// What an agent can use now, or a session holds.
+    fn snapshot(&self, agent: &str, session: &str) -> Result<(Arc<Snapshot>, Visible), Status> {
+        if session.is_empty() {
+            let visible = self.visible(agent)?;
+            return Ok((self.sessions.snapshot(&visible, &self.nodes), visible));
+        }
+        let session = self.sessions.get(&caller(), session).map_err(refused)?;
+        super::session::agrees(&session, agent)?;
+        let visible = Visible::new(self.catalog.current(), session.agent);
+        Ok((session.snapshot, visible))
     }
 }
 
 #[tonic::async_trait]
 impl CatalogService for Catalog {
+    type WatchCatalogStream = Pin<Box<dyn Stream<Item = Result<v1::WatchCatalogResponse, Status>> + Send>>;
+
     async fn list_skills(
         &self,
         request: Request<v1::ListSkillsRequest>,
     ) -> Result<Response<v1::ListSkillsResponse>, Status> {
         let request = request.into_inner();
         let size = page::size(request.page_size, 100, 1000)?;
-        convert::parse_optional::<AgentId>("agent", &request.agent).map_err(malformed)?;
+        let visible = self.visible(&request.agent)?;
         let full = request.view() == v1::SkillView::Full;
         let target = request.target.map(Target::try_from).transpose().map_err(malformed)?.unwrap_or_default();
-        let wish = Wish::new(&target, None, &self.nodes).map_err(refused)?;
-        let views = self.nodes.views();
-        let catalog = self.catalog.current();
-        let rest =
-            catalog.skills.range::<str, _>((Bound::Excluded(request.page_token.as_str()), Bound::Unbounded));
-        let offered = rest.map(|(_, skill)| skill).filter(|skill| {
-            let mut fitting = views.iter().filter(|view| skill.on_node(&view.node.id).is_some());
-            fitting.any(|view| {
-                let obstacles = router::obstacles(skill, view, &wish);
-                let none_but = |kinds: &[&str]| obstacles.iter().all(|o| kinds.contains(&o.kind.as_str()));
-                match request.include_ineligible {
-                    // Everything that the target has, whether or not it can run now.
-                    true => !obstacles.iter().any(|obstacle| obstacle.kind == "target"),
-                    false => none_but(&["busy", "kind"]),
-                }
-            })
-        });
-        let messages = offered.map(|skill| {
-            if full {
-                return self.full(skill, &views);
+        // Only a target needs a look at nodes: without one, what they can do is counted already.
+        let targets: Option<HashSet<NodeId>> = match &target {
+            Target::Any => None,
+            Target::Node(_) | Target::Selector(_) => {
+                let wish = Wish::new(&target, None, &self.nodes).map_err(refused)?;
+                let admitted = self.nodes.views().into_iter().filter(|view| wish.admits(view));
+                Some(admitted.map(|view| view.node.id.clone()).collect())
             }
-            let class = self.catalog.class_of(skill, skill.shown());
-            v1::Skill::basic(skill, class, |node| self.connected(node))
+        };
+        let offered =
+            visible.after(&request.page_token).filter(|skill| match (&targets, request.include_ineligible) {
+                (None, true) => true,
+                (None, false) => visible.is_usable(skill, &self.nodes),
+                (Some(targets), true) => targets.iter().any(|node| skill.on_node(node).is_some()),
+                (Some(targets), false) => targets.iter().any(|node| {
+                    let provider = |variant: &weft_core::catalog::Variant| {
+                        variant
+                            .providers
+                            .get(node)
+                            .is_some_and(|provider| provider.ready && provider.row.eligible())
+                    };
+                    let contained = || !visible.is_sandboxed() || visible.is_usable(skill, &self.nodes);
+                    skill.variants.iter().any(provider) && contained()
+                }),
+            });
+        let messages = offered.map(|skill| match full {
+            true => self.full(&visible, skill),
+            false => self.basic(&visible, skill),
         });
         let (skills, next_page_token) = page::fill(messages, size, |skill| skill.key.clone());
         let (diagnostics, diagnostics_left_out) = match request.page_token.is_empty() {
-            true => page::head(self.diagnostics(&views)),
+            true => page::head(self.diagnostics(&visible)),
             false => (Vec::new(), 0),
         };
         Ok(Response::new(v1::ListSkillsResponse {
@@ -112,7 +168,7 @@ impl CatalogService for Catalog {
             next_page_token,
             diagnostics,
             diagnostics_left_out,
-            warming: self.started.elapsed() < self.config.timings.warming,
+            warming: self.is_warming(),
         }))
     }
 
@@ -121,106 +177,74 @@ impl CatalogService for Catalog {
         request: Request<v1::GetSkillRequest>,
     ) -> Result<Response<v1::GetSkillResponse>, Status> {
         let request = request.into_inner();
-        convert::parse_optional::<AgentId>("agent", &request.agent).map_err(malformed)?;
+        let visible = self.visible(&request.agent)?;
         let key = skill_key(&request.skill)?;
-        let catalog = self.catalog.current();
-        let Some(skill) = catalog.skills.get(&key) else {
-            return Err(refused(match catalog.invalid.get(&key) {
-                Some(diagnostics) => Refusal::SkillInvalid { skill: key, diagnostics: diagnostics.clone() },
-                None => Refusal::SkillNotFound { skill: key.to_string() },
-            }));
-        };
-        Ok(Response::new(v1::GetSkillResponse { skill: Some(self.full(skill, &self.nodes.views())) }))
+        let skill = visible.find(&key).map_err(refused)?;
+        Ok(Response::new(v1::GetSkillResponse { skill: Some(self.full(&visible, skill)) }))
     }
 
     async fn explain_skill(
         &self,
         request: Request<v1::ExplainSkillRequest>,
     ) -> Result<Response<v1::ExplainSkillResponse>, Status> {
+        self.explain(request.into_inner()).map(Response::new)
+    }
+
+    async fn watch_catalog(
+        &self,
+        request: Request<v1::WatchCatalogRequest>,
+    ) -> Result<Response<Self::WatchCatalogStream>, Status> {
         let request = request.into_inner();
-        convert::parse_optional::<AgentId>("agent", &request.agent).map_err(malformed)?;
-        let key = skill_key(&request.skill)?;
-        let target = request.target.map(Target::try_from).transpose().map_err(malformed)?.unwrap_or_default();
-        let pinned = convert::parse_optional("digest", &request.digest).map_err(malformed)?;
-        let wish = Wish::new(&target, pinned, &self.nodes).map_err(refused)?;
-        let catalog = self.catalog.current();
-        let (skill, invalid) = (catalog.skills.get(&key), catalog.invalid.get(&key));
-        if skill.is_none() && invalid.is_none() {
-            return Err(refused(Refusal::SkillNotFound { skill: key.to_string() }));
-        }
-        let nodes: Vec<_> = self
-            .nodes
-            .views()
+        let visible = self.visible(&request.agent)?;
+        let watch = Watch::new(self.clone(), visible, &request);
+        Ok(Response::new(Box::pin(watch.stream())))
+    }
+
+    async fn read_skill_file(
+        &self,
+        request: Request<v1::ReadSkillFileRequest>,
+    ) -> Result<Response<v1::ReadSkillFileResponse>, Status> {
+        self.read_file(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn render_prompt(
+        &self,
+        request: Request<v1::RenderPromptRequest>,
+    ) -> Result<Response<v1::RenderPromptResponse>, Status> {
+        let request = request.into_inner();
+        let (snapshot, visible) = self.snapshot(&request.agent, &request.session_id)?;
+        let skills: Vec<_> = snapshot.prompted().filter(|skill| visible.may_name(skill.key())).collect();
+        let locations: Vec<String> = skills.iter().map(|skill| prompt::location(skill.key())).collect();
+        let entries: Vec<_> = skills
             .iter()
-            .map(|view| self.explain(skill.map(|skill| &**skill), &key, view, &wish))
+            .zip(&locations)
+            .map(|(skill, location)| prompt::Entry {
+                name: &skill.definition.name,
+                description: &skill.definition.description,
+                location,
+                rank: skill.layer,
+            })
             .collect();
-        Ok(Response::new(v1::ExplainSkillResponse {
-            skill: key.to_string(),
-            runnable: nodes.iter().any(|node| node.candidate),
-            nodes,
-            policy: skill.map(|skill| self.invocations.admission().explain_policy(skill)).unwrap_or_default(),
+        let rendered = prompt::render(&entries, &visible.prompt_limits());
+        let key = |entry: usize| skills[entry].key().to_string();
+        Ok(Response::new(v1::RenderPromptResponse {
+            text: rendered.text,
+            cost: u32::try_from(rendered.cost).unwrap_or(u32::MAX),
+            listed: rendered.listed.into_iter().map(key).collect(),
+            cut: rendered
+                .cut
+                .into_iter()
+                .map(|cut| v1::PromptCut { skill: key(cut.entry), reason: cut.why.to_string() })
+                .collect(),
         }))
     }
-}
 
-impl Catalog {
-    fn explain(
+    async fn export_tools(
         &self,
-        skill: Option<&Skill>,
-        key: &weft_core::ids::SkillKey,
-        view: &View,
-        wish: &Wish<'_>,
-    ) -> v1::NodeExplanation {
-        let node = &view.node;
-        let advert = self.catalog.advert_of(&node.id);
-        let offered = skill.and_then(|skill| skill.on_node(&node.id));
-        let concerns = |diagnostic: &&Diagnostic| match &diagnostic.key {
-            Some(other) => other == key,
-            // What is odd about a directory is so for every skill in it.
-            None => offered.is_some_and(|(_, row)| {
-                !diagnostic.path.is_empty() && Path::new(&row.path).starts_with(&diagnostic.path)
-            }),
-        };
-        let diagnostics: Vec<v1::Diagnostic> =
-            advert.iter().flat_map(|advert| &advert.diagnostics).filter(concerns).map(Into::into).collect();
-        let mut obstacles: Vec<v1::Obstacle> = skill
-            .map(|skill| router::obstacles(skill, view, wish))
-            .unwrap_or_default()
-            .into_iter()
-            .map(|obstacle| v1::Obstacle { kind: obstacle.kind, reason: obstacle.reason })
-            .collect();
-        let broken = diagnostics.iter().find(|diagnostic| diagnostic.severity() == v1::Severity::Error);
-        match (offered, broken) {
-            (None, Some(diagnostic)) => {
-                obstacles.retain(|obstacle| obstacle.kind != "absent");
-                let reason = format!("{}: {}", diagnostic.rule, diagnostic.message);
-                obstacles.push(v1::Obstacle { kind: "invalid".into(), reason });
-            }
-            (None, None) if skill.is_none() => {
-                obstacles.push(v1::Obstacle {
-                    kind: "absent".into(),
-                    reason: "it does not have the skill".into(),
-                });
-            }
-            (None, None) | (Some(_), _) => {}
-        }
-        v1::NodeExplanation {
-            node_id: node.id.to_string(),
-            node_name: node.name.clone(),
-            candidate: obstacles.is_empty(),
-            obstacles,
-            verdicts: offered
-                .map(|(_, row)| row.verdicts.iter().map(Into::into).collect())
-                .unwrap_or_default(),
-            digest: offered.map(|(variant, _)| variant.digest.to_string()).unwrap_or_default(),
-            path: offered.map(|(_, row)| row.path.clone()).unwrap_or_default(),
-            diagnostics,
-            shadowed: skill
-                .iter()
-                .flat_map(|skill| &skill.shadowed)
-                .filter(|(owner, _)| *owner == node.id)
-                .map(|(_, row)| convert::shadowed_copy(&node.id, &node.name, row))
-                .collect(),
-        }
+        request: Request<v1::ExportToolsRequest>,
+    ) -> Result<Response<v1::ExportToolsResponse>, Status> {
+        let request = request.into_inner();
+        let (snapshot, visible) = self.snapshot(&request.agent, &request.session_id)?;
+        tools::export(&snapshot, &visible, request.dialect()).map(Response::new)
     }
 }

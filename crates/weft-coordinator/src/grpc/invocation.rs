@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use futures::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 use weft_core::{
-    ids::{CallerId, Digest, InvocationId},
+    ids::{Digest, InvocationId},
     invocation,
     node::Target,
     refusal::Refusal,
@@ -18,15 +18,17 @@ use weft_proto::{
 };
 use weft_store::Filter;
 
-use super::{malformed, page, refused, skill_key};
+use super::{caller, malformed, page, refused, session, skill_key};
 use crate::{
     config::Config,
     invocations::Invocations,
+    sessions::Sessions,
     watch::{self, Told},
 };
 
 pub(crate) struct Invoker {
     pub(crate) invocations: Arc<Invocations>,
+    pub(crate) sessions: Arc<Sessions>,
     pub(crate) config: Config,
     pub(crate) drain: Drain,
 }
@@ -44,7 +46,14 @@ impl Invoker {
             return Err(refused(Refusal::Draining));
         }
         let request = convert::required("invocation", request).map_err(malformed)?;
-        let request = decode(request, detach)?;
+        let mut request = decode(request, detach)?;
+        if let Some(id) = &request.session {
+            let session = self.sessions.get(&request.caller, id.as_str()).map_err(refused)?;
+            let agent = request.agent.as_ref().map(ToString::to_string).unwrap_or_default();
+            session::agrees(&session, &agent)?;
+            request.among = session.pin(&request.skill).map_err(refused)?;
+            request.agent = session.agent;
+        }
         self.invocations.create(request, trace).await.map_err(refused)
     }
 
@@ -76,6 +85,8 @@ fn decode(request: v1::InvocationRequest, detach: bool) -> Result<invocation::Re
             agent: convert::parse_optional("agent", &request.agent)?,
             skill,
             pinned: convert::parse_optional("digest", &request.digest)?,
+            session: convert::parse_optional("session_id", &request.session_id)?,
+            among: [].into(),
             args_digest: Digest::of(&request.args),
             args: convert::own(request.args),
             target: request.target.map(Target::try_from).transpose()?.unwrap_or_default(),
@@ -84,11 +95,6 @@ fn decode(request: v1::InvocationRequest, detach: bool) -> Result<invocation::Re
         })
     })();
     decoded.map_err(malformed)
-}
-
-/// Who calls. Until callers authenticate, everybody who can reach the loopback listener is one caller.
-fn caller() -> CallerId {
-    "local".parse().expect("the constant is a valid id")
 }
 
 fn invocation_id(text: &str) -> Result<InvocationId, Status> {

@@ -1,6 +1,7 @@
 //! Starting what waits, and what its end means.
 
 use std::{
+    ffi::OsString,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -35,6 +36,8 @@ struct Files {
     directory: PathBuf,
     /// Keeps an exact copy on disk.
     exact: Option<Arc<Exact>>,
+    /// What the operator's entry adds to its environment.
+    injected: Vec<(OsString, OsString)>,
 }
 
 impl Supervisor {
@@ -104,7 +107,13 @@ impl Supervisor {
         let command = Command {
             program: relative(files.entry, &files.directory),
             directory: files.directory,
-            environment: environment::build(allow, &self.0.host, &told, self.0.config.allow_loader_variables),
+            environment: environment::build(
+                allow,
+                &self.0.host,
+                &told,
+                self.0.config.allow_loader_variables,
+                files.injected,
+            ),
             stdin: match order.args.iter().all(u8::is_ascii_whitespace) {
                 true => Bytes::from_static(b"{}"),
                 false => order.args.clone(),
@@ -143,24 +152,33 @@ impl Supervisor {
     }
 
     /// Whether a stat of manifest and entry is not enough: a stat does not see what else the entry may load. That the
-    /// watcher sees, unless it cannot.
+    /// watcher sees, unless it cannot. Secrets in files are read for each start.
     fn must_read(&self, order: &Order, copy: &Copy) -> bool {
-        Self::is_exact(order, copy) || !self.0.watcher.is_clean()
+        Self::is_exact(order, copy)
+            || !self.0.watcher.is_clean()
+            || copy.injected.as_ref().is_some_and(|injected| injected.reads_files())
     }
 
-    /// Checks that the files are what was advertised, and returns what to start.
+    /// Checks that the files are what was advertised, and returns what to start and with what.
     fn files(&self, order: &Order, copy: &Copy) -> Result<Files, String> {
         let reload = |why: String| {
             self.0.watcher.rescan_now();
             format!("changed: {why}")
         };
         let entry = copy.check_unchanged().map_err(|error| reload(error.to_string()))?;
+        let injected = match &copy.injected {
+            Some(injected) => {
+                injected.resolve(&self.0.host.environment).map_err(|error| error.to_string())?
+            }
+            None => vec![],
+        };
         if Self::is_exact(order, copy) {
             return match self.0.exact.obtain(copy) {
                 Ok(exact) => Ok(Files {
                     entry: exact.entry.clone(),
                     directory: exact.directory.clone(),
                     exact: Some(exact),
+                    injected,
                 }),
                 Err(error @ ExactError::Changed(_)) => Err(reload(error.to_string())),
                 Err(error @ (ExactError::Partial | ExactError::NoEntry | ExactError::Io { .. })) => {
@@ -175,7 +193,7 @@ impl Supervisor {
                 Err(error) => return Err(reload(format!("the files cannot be read: {error}"))),
             }
         }
-        Ok(Files { entry, directory: copy.directory.clone(), exact: None })
+        Ok(Files { entry, directory: copy.directory.clone(), exact: None, injected })
     }
 
     async fn wait(

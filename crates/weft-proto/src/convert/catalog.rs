@@ -1,5 +1,7 @@
 //! Skills, adverts and what hangs on them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use prost::Message as _;
 use weft_core::{
@@ -36,6 +38,15 @@ pub(super) fn class_from_wire(number: i32) -> Class {
     }
 }
 
+impl From<Kind> for v1::SkillKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Executable => Self::Executable,
+            Kind::Instructions => Self::Instructions,
+        }
+    }
+}
+
 impl From<Layer> for v1::Layer {
     fn from(layer: Layer) -> Self {
         match layer {
@@ -50,7 +61,7 @@ impl From<Layer> for v1::Layer {
 }
 
 /// A layer from the wire; one that is not known ranks last.
-fn layer_from_wire(number: i32) -> Layer {
+pub fn layer(number: i32) -> Layer {
     match v1::Layer::try_from(number) {
         Ok(v1::Layer::Workspace) => Layer::Workspace,
         Ok(v1::Layer::Project) => Layer::Project,
@@ -207,11 +218,7 @@ impl From<&Definition> for v1::SkillDefinition {
         Self {
             key: definition.key.to_string(),
             name: definition.name.clone(),
-            kind: match definition.kind {
-                Kind::Executable => v1::SkillKind::Executable,
-                Kind::Instructions => v1::SkillKind::Instructions,
-            }
-            .into(),
+            kind: v1::SkillKind::from(definition.kind).into(),
             description: definition.description.clone(),
             schema: definition.schema.clone(),
             output_schema: definition.output_schema.clone(),
@@ -229,6 +236,7 @@ impl From<&Definition> for v1::SkillDefinition {
                     any_bins: block.any_bins.clone(),
                     env: block.env.clone(),
                     config: block.config.clone(),
+                    always: block.always,
                 })
                 .collect(),
             broken_requirements: definition.broken_requirements.clone(),
@@ -240,6 +248,8 @@ impl From<&Definition> for v1::SkillDefinition {
             activation: definition.activation.clone(),
             hidden_from_prompts: definition.hidden_from_prompts,
             instructions: definition.instructions.clone(),
+            primary_env: definition.primary_env.clone(),
+            settings_key: definition.settings_key.as_ref().map(ToString::to_string),
         }
     }
 }
@@ -260,6 +270,7 @@ impl TryFrom<v1::SkillDefinition> for Definition {
         {
             bounded(field, text, MAX_TEXT)?;
         }
+        bounded("primary_env", message.primary_env.as_deref().unwrap_or_default(), MAX_NAME)?;
         bounded_names("env_allow", &message.env_allow)?;
         bounded_names("sensitive", &message.sensitive)?;
         if message.requirements.len() > MAX_NAMES {
@@ -294,9 +305,16 @@ impl TryFrom<v1::SkillDefinition> for Definition {
                     any_bins: block.any_bins,
                     env: block.env,
                     config: block.config,
+                    always: block.always,
                 })
                 .collect(),
             broken_requirements: message.broken_requirements,
+            primary_env: message.primary_env,
+            settings_key: message
+                .settings_key
+                .map(|key| SkillKey::normalise(&key))
+                .transpose()
+                .map_err(|error| Malformed::new("settings_key", error))?,
             idempotent: message.idempotent,
             sensitive: message.sensitive,
             max_concurrency: message.max_concurrency,
@@ -338,7 +356,7 @@ impl TryFrom<link::AdvertRow> for Row {
         Ok(Self {
             scope: parse_optional("agent", &row.agent)?.map_or(Scope::All, Scope::Agent),
             key: SkillKey::normalise(&row.key).map_err(|error| Malformed::new("key", error))?,
-            layer: layer_from_wire(row.layer),
+            layer: layer(row.layer),
             path: cut(row.path),
             digest: digest("digest", &row.digest)?,
             partial: row.partial,
@@ -353,7 +371,7 @@ impl From<&Advert> for link::Advert {
     fn from(advert: &Advert) -> Self {
         Self {
             revision: advert.revision,
-            rows: advert.rows.iter().map(Into::into).collect(),
+            rows: advert.rows.iter().map(|row| (&**row).into()).collect(),
             diagnostics: advert.diagnostics.iter().map(Into::into).collect(),
         }
     }
@@ -373,7 +391,11 @@ impl TryFrom<link::Advert> for Advert {
         }
         Ok(Self {
             revision: advert.revision,
-            rows: advert.rows.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+            rows: advert
+                .rows
+                .into_iter()
+                .map(|row| row.try_into().map(Arc::new))
+                .collect::<Result<_, _>>()?,
             diagnostics: advert.diagnostics.into_iter().take(MAX_DIAGNOSTICS).map(Into::into).collect(),
         })
     }
@@ -475,20 +497,16 @@ impl TryFrom<v1::Target> for Target {
 }
 
 /// What the coordinator knows of a node when it shows a skill.
-pub struct NodeSight<'a> {
+pub struct NodeSight {
     /// What people call it.
-    pub name: &'a str,
+    pub name: String,
     /// It has an open session and takes work.
     pub connected: bool,
 }
 
 impl v1::Skill {
     /// The wire form of a skill, without instructions and variants.
-    pub fn basic(
-        skill: &catalog::Skill,
-        class: Class,
-        connected: impl Fn(&weft_core::ids::NodeId) -> bool,
-    ) -> Self {
+    pub fn basic(skill: &catalog::Skill, class: Class) -> Self {
         let shown = skill.shown();
         let mut definition = v1::SkillDefinition::from(&*shown.definition);
         definition.instructions.clear();
@@ -498,8 +516,8 @@ impl v1::Skill {
             definition: Some(definition),
             digest: shown.digest.to_string(),
             class: v1::SkillClass::from(class).into(),
-            eligible_nodes: count(shown.eligible().filter(|node| connected(node)).count()),
-            nodes: count(skill.variants.iter().map(|variant| variant.providers.len()).sum()),
+            eligible_nodes: count(shown.ready),
+            nodes: count(skill.variants.iter().map(|variant| variant.providers.size()).sum()),
             schema_conflict: skill.schema_conflict,
             variants: vec![],
             shadowed: vec![],
@@ -510,9 +528,10 @@ impl v1::Skill {
     pub fn full<'a>(
         skill: &catalog::Skill,
         class: Class,
-        sight: impl Fn(&weft_core::ids::NodeId) -> NodeSight<'a>,
+        shadowed: impl Iterator<Item = (&'a weft_core::ids::NodeId, &'a Arc<Row>)>,
+        sight: impl Fn(&weft_core::ids::NodeId) -> NodeSight,
     ) -> Self {
-        let mut full = Self::basic(skill, class, |node| sight(node).connected);
+        let mut full = Self::basic(skill, class);
         full.definition = Some((&*skill.shown().definition).into());
         full.variants = skill
             .variants
@@ -520,15 +539,15 @@ impl v1::Skill {
             .map(|variant| v1::Variant {
                 digest: variant.digest.to_string(),
                 definition: Some((&*variant.definition).into()),
-                partial: variant.providers.values().any(|row| row.partial),
+                partial: variant.providers.values().any(|provider| provider.row.partial),
                 providers: variant
                     .providers
                     .iter()
-                    .map(|(node, row)| {
+                    .map(|(node, catalog::Provider { row, .. })| {
                         let sight = sight(node);
                         v1::Provider {
                             node_id: node.to_string(),
-                            node_name: sight.name.to_owned(),
+                            node_name: sight.name,
                             eligible: row.eligible(),
                             connected: sight.connected,
                             verdicts: row.verdicts.iter().map(Into::into).collect(),
@@ -539,8 +558,7 @@ impl v1::Skill {
                     .collect(),
             })
             .collect();
-        full.shadowed =
-            skill.shadowed.iter().map(|(node, row)| shadowed_copy(node, sight(node).name, row)).collect();
+        full.shadowed = shadowed.map(|(node, row)| shadowed_copy(node, &sight(node).name, row)).collect();
         full
     }
 }
@@ -569,6 +587,8 @@ pub fn labels_from_wire(labels: std::collections::HashMap<String, String>) -> La
 mod tests {
     use std::time::Duration;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn definition() -> Definition {
@@ -584,8 +604,14 @@ mod tests {
             category: "ops".into(),
             timeout: Duration::from_millis(1500),
             env_allow: vec!["PATH".into()],
-            requirements: vec![Requirements { bins: vec!["df".into()], ..Requirements::default() }],
+            requirements: vec![Requirements {
+                bins: vec!["df".into()],
+                always: true,
+                ..Requirements::default()
+            }],
             broken_requirements: None,
+            primary_env: Some("API_KEY".into()),
+            settings_key: Some(SkillKey::normalise("disk").unwrap()),
             idempotent: true,
             sensitive: vec!["/password".into()],
             max_concurrency: Some(2),
@@ -601,6 +627,45 @@ mod tests {
     fn a_definition_survives_the_wire_and_keeps_its_name() {
         let (bytes, digest) = encode_definition(&definition());
         assert_eq!(decode_definition(&bytes).unwrap(), (digest, definition()));
+    }
+
+    prop_compose! {
+        fn block()(
+            lists in prop::collection::vec(prop::collection::vec("[a-z.]{1,8}", 0..3), 5),
+            always: bool,
+        ) -> Requirements {
+            let [os, bins, any_bins, env, config] = lists.try_into().unwrap();
+            Requirements { os, bins, any_bins, env, config, always }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_gates_and_settings_go_by_survives_the_wire(
+            requirements in prop::collection::vec(block(), 0..4),
+            broken_requirements in prop::option::of(".{0,40}"),
+            primary_env in prop::option::of("[A-Z_][A-Z0-9_]{0,255}"),
+            settings_key in prop::option::of("[a-z0-9_]{1,255}"),
+        ) {
+            let settings_key = settings_key.map(|key| SkillKey::normalise(&key).unwrap());
+            let told = Definition {
+                requirements, broken_requirements, primary_env, settings_key, ..definition()
+            };
+            let (bytes, digest) = encode_definition(&told);
+            prop_assert_eq!(decode_definition(&bytes).unwrap(), (digest, told));
+        }
+    }
+
+    #[test]
+    fn what_settings_go_by_is_bounded() {
+        let refused = |message: v1::SkillDefinition| decode_definition(&message.encode_to_vec()).unwrap_err();
+        let message = || v1::SkillDefinition::from(&definition());
+        let long = Some("A".repeat(MAX_NAME + 1));
+        assert_eq!(refused(v1::SkillDefinition { primary_env: long, ..message() }).field, "primary_env");
+        for key in ["a/b".to_owned(), String::new(), "a".repeat(256)] {
+            let settings_key = Some(key);
+            assert_eq!(refused(v1::SkillDefinition { settings_key, ..message() }).field, "settings_key");
+        }
     }
 
     /// A node may be told to take longer names than manifests of weft have; a coordinator knows one bound for all.

@@ -430,9 +430,11 @@ fn a_higher_layer_wins_and_hides_the_lower_copy_when_its_gates_fail() {
     skill(&managed, "x", "x", "");
     skill(&personal, "x", "x", r#","metadata":{"os":"win32"}"#);
     let mut config = config(&[&managed]);
-    config.sources.push(Source { layer: Layer::Personal, scope: Scope::All, root: personal.clone() });
+    let personal_source = Source { layer: Layer::Personal, ..Source::managed(&personal) };
+    config.sources.push(personal_source);
     let agent = Scope::Agent("writer".parse().unwrap());
-    config.sources.push(Source { layer: Layer::Workspace, scope: agent.clone(), root: managed.clone() });
+    let own = Source { layer: Layer::Workspace, scope: agent.clone(), ..Source::managed(&managed) };
+    config.sources.push(own);
     let inventory = Loader::new(config).load(None);
     let top = winner(&inventory, "x");
     assert_eq!(top.directory, personal.join("x"));

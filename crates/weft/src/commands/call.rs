@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clap::Args;
 use weft_client::Client;
 use weft_core::{
-    ids::{AgentId, Digest, RequestId, SkillKey},
+    ids::{AgentId, Digest, RequestId, SessionId, SkillKey},
     invocation::Request,
     trace::TraceContext,
 };
@@ -32,6 +32,9 @@ pub(crate) struct Call {
     /// The agent that it is for
     #[arg(long, env = "WEFT_AGENT")]
     agent: Option<AgentId>,
+    /// The session that it belongs to: only files that its snapshot knows are run
+    #[arg(long, value_name = "ID")]
+    session: Option<SessionId>,
     /// Only these files of the skill
     #[arg(long)]
     digest: Option<Digest>,
@@ -79,6 +82,8 @@ impl Call {
             agent: self.agent.clone(),
             skill: SkillKey::normalise(&self.skill).map_err(Failure::usage)?,
             pinned: self.digest,
+            session: self.session.clone(),
+            among: [].into(),
             args_digest: Digest::of(&args),
             args,
             target: self.place.target(),

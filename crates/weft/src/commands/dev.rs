@@ -9,6 +9,8 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 use weft_client::{Client, SkillQuery};
+use weft_config::NodeFile;
+use weft_coordinator::Settings;
 use weft_core::policy::Allowed;
 use weft_daemon::{Drain, Readiness, signal::Signals};
 use weft_node::Config;
@@ -18,6 +20,7 @@ use super::{coordinator, node::absolute};
 use crate::{
     args::example,
     compat::CompatOptions,
+    configuration::{self, ConfigOption},
     exit::{self, Failure},
     output::{self, program},
     template::Template,
@@ -28,6 +31,10 @@ pub(crate) struct Dev {
     /// Directory whose skills are offered; may be given several times [default: ./skills, or a sample]
     #[arg(long = "skills", value_name = "DIR")]
     skill_dirs: Vec<PathBuf>,
+    /// Configuration file of a node, YAML or JSON; its `agents` hold for the coordinator as well. Read again when it
+    /// changes
+    #[arg(long = "config", value_name = "FILE")]
+    file: Option<PathBuf>,
     #[command(flatten)]
     compat: CompatOptions,
     /// Address to listen on; loopback only
@@ -50,10 +57,16 @@ impl Dev {
 
         let listener = coordinator::bind(self.listen).await?;
         let address = listener.local_addr().context("the listener's address")?;
+        let followed = ConfigOption { path: self.file.clone() }.open::<NodeFile>()?;
+        let file = followed.first();
         let mut node = Config::new(scratch.path().join("node"), skill_dirs.clone());
         node.coordinator = format!("http://{address}").parse().map_err(Failure::usage)?;
         node.drain = Duration::from_secs(10);
         node.compat = self.compat.switches();
+        if self.file.is_some() {
+            configuration::say_of_skills(&file, skill_dirs.clone(), &mut node);
+        }
+        let base = node.clone();
         let client = Client::new(node.coordinator.clone());
         let node = tokio::task::spawn_blocking(move || weft_node::Node::build(node))
             .await
@@ -62,10 +75,20 @@ impl Dev {
         let config = weft_coordinator::Config {
             name: "dev".into(),
             allow: self.allow,
+            settings: settings(&file),
             ..weft_coordinator::Config::default()
         };
         let coordinator = weft_coordinator::Coordinator::build(config);
 
+        let (node_handle, coordinator_handle) = (node.handle(), coordinator.handle());
+        let managed = skill_dirs.clone();
+        let follow = followed.follow(move |path, loaded| {
+            let mut config = base.clone();
+            configuration::say_of_skills(&loaded.value, managed.clone(), &mut config);
+            node_handle.complain(loaded.broken.as_deref().map(|why| (path, why)));
+            node_handle.configure(&config);
+            coordinator_handle.configure(settings(&loaded.value));
+        });
         let (node_drain, coordinator_drain) = (Drain::new(), Drain::new());
         let offered = node.offers();
         let greet = async {
@@ -93,6 +116,7 @@ impl Dev {
             served = serve => drop(served.context("coordinator")?),
             greeted = greet => greeted?,
             () = stop => {}
+            () = follow => {}
         }
         Ok(exit::OK)
     }
@@ -110,6 +134,11 @@ impl Dev {
         Template::new("hello").write(&sample).context("write the sample skill")?;
         Ok((vec![sample], true))
     }
+}
+
+/// What the one file says for the coordinator.
+fn settings(file: &NodeFile) -> Settings {
+    Settings { agents: file.agents.clone(), sessions_follow: file.skills.watch, ..Settings::default() }
 }
 
 /// What the fleet offers once all that the node offers is in the catalog.

@@ -5,12 +5,17 @@ mod host;
 mod skills;
 mod state;
 
+use std::path::PathBuf;
+
 use clap::Args;
 use serde_json::{Value, json};
+use weft_config::NodeFile;
 use weft_core::text;
+use weft_skills::Loader;
 
 use super::node::Directories;
 use crate::{
+    configuration::{self, ConfigOption},
     exit::{self, Failure},
     output::{self, Format},
     target::Connection,
@@ -18,6 +23,8 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
+    #[command(flatten)]
+    file: ConfigOption,
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -72,10 +79,20 @@ impl Check {
 
 impl Doctor {
     pub(crate) async fn run(self) -> Result<u8, Failure> {
-        let directories = self.directories.skills()?;
-        let inventory = skills::load(&directories, self.directories.compat.switches());
+        let file = self.file.open::<NodeFile>()?.first();
+        let managed = self.directories.skills(&file)?;
+        let mut config = weft_node::Config::new(PathBuf::new(), Vec::new());
+        config.compat = self.directories.compat.switches();
+        configuration::say_of_skills(&file, managed, &mut config);
+        let directories: Vec<PathBuf> = config
+            .sources
+            .iter()
+            .filter(|source| !source.implied)
+            .map(|source| source.root.clone())
+            .collect();
+        let inventory = Loader::new(config.skills()).load(None);
         let mut checks = host::checks(inventory.directories().count());
-        checks.extend(state::checks(self.directories.state().as_deref()));
+        checks.extend(state::checks(self.directories.state(&file).as_deref()));
         checks.extend(skills::checks(&directories, &inventory));
         checks.extend(coordinator::checks(&self.connection.coordinator).await);
         match self.output {

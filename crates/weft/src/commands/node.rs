@@ -4,15 +4,17 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
+use weft_client::Coordinator;
+use weft_config::NodeFile;
 use weft_core::{limits, skill::Class};
 use weft_daemon::{Drain, Readiness, signal::Signals};
 use weft_node::Config;
 
 use crate::{
     compat::CompatOptions,
+    configuration::{self, ConfigOption},
     exit::{self, Failure},
     health::HealthOptions,
-    target::Connection,
 };
 
 /// Where a node finds its skills, how it reads them, and where it keeps its identity.
@@ -31,25 +33,28 @@ pub(crate) struct Directories {
 }
 
 impl Directories {
-    /// The directories of skills, in order of precedence.
-    pub(crate) fn skills(&self) -> anyhow::Result<Vec<PathBuf>> {
-        match self.skill_dirs.is_empty() {
-            // One in a variable stays as it is, and the loader skips it unless it is absolute.
-            true => Ok(dirs_from_environment()),
-            false => absolute(self.skill_dirs.clone()),
+    /// The allow-list directories, in order of precedence: those of flags, else of variables, else of the file.
+    pub(crate) fn skills(&self, file: &NodeFile) -> anyhow::Result<Vec<PathBuf>> {
+        if !self.skill_dirs.is_empty() {
+            return absolute(self.skill_dirs.clone());
         }
+        // One that is written down stays as it is, and the loader skips it unless it is absolute.
+        Ok(dirs_from_environment().or_else(|| file.skills.dirs.clone()).unwrap_or_default())
     }
 
     /// The state directory; `None` when there is no home directory either.
-    pub(crate) fn state(&self) -> Option<PathBuf> {
-        self.state_dir.clone().or_else(default_state_dir)
+    pub(crate) fn state(&self, file: &NodeFile) -> Option<PathBuf> {
+        self.state_dir.clone().or_else(|| file.state_dir.clone()).or_else(default_state_dir)
     }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Node {
     #[command(flatten)]
-    connection: Connection,
+    file: ConfigOption,
+    /// Address of the coordinator: http://HOST:PORT [default: http://127.0.0.1:9338]
+    #[arg(long, env = "WEFT_COORDINATOR", value_name = "URL")]
+    coordinator: Option<Coordinator>,
     #[command(flatten)]
     directories: Directories,
     /// What people call this node [default: the host's name]
@@ -61,25 +66,25 @@ pub(crate) struct Node {
     /// Invocations that run at the same time [default: two for each core]
     #[arg(long, env = "WEFT_SLOTS", value_parser = clap::value_parser!(u16).range(1..=4096))]
     slots: Option<u16>,
-    /// Invocations that may wait for a slot
-    #[arg(long, env = "WEFT_QUEUE", default_value_t = limits::QUEUE_LENGTH)]
-    queue: usize,
-    /// Seconds between SIGTERM and SIGKILL
-    #[arg(long, env = "WEFT_STOP_GRACE", value_name = "SECONDS", default_value_t = 5)]
-    stop_grace: u64,
-    /// Seconds that running invocations may take once the node is told to stop
-    #[arg(long, env = "WEFT_DRAIN", value_name = "SECONDS", default_value_t = 120)]
-    drain: u64,
-    /// The highest class that ever runs on this node: safe, mutating or dangerous
-    #[arg(long, env = "WEFT_MAX_CLASS", default_value_t = Class::Dangerous)]
-    max_class: Class,
+    /// Invocations that may wait for a slot [default: 256]
+    #[arg(long, env = "WEFT_QUEUE")]
+    queue: Option<usize>,
+    /// Seconds between SIGTERM and SIGKILL [default: 5]
+    #[arg(long, env = "WEFT_STOP_GRACE", value_name = "SECONDS")]
+    stop_grace: Option<u64>,
+    /// Seconds that running invocations may take once the node is told to stop [default: 120]
+    #[arg(long, env = "WEFT_DRAIN", value_name = "SECONDS")]
+    drain: Option<u64>,
+    /// The highest class that ever runs on this node: safe, mutating or dangerous [default: dangerous]
+    #[arg(long, env = "WEFT_MAX_CLASS")]
+    max_class: Option<Class>,
     /// Forward variables that make programs load code, such as LD_PRELOAD or PYTHONPATH, when a manifest lists them
     #[arg(long, env = "WEFT_ALLOW_LOADER_VARIABLES")]
     allow_loader_variables: bool,
-    /// Seconds that a manifest may ask for at most
-    #[arg(long, env = "WEFT_MAX_TIMEOUT", value_name = "SECONDS", default_value_t = limits::MAX_TIMEOUT.as_secs(),
+    /// Seconds that a manifest may ask for at most [default: 3600]
+    #[arg(long, env = "WEFT_MAX_TIMEOUT", value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=limits::MAX_OPERATOR_TIMEOUT.as_secs()))]
-    max_timeout: u64,
+    max_timeout: Option<u64>,
     #[command(flatten)]
     health: HealthOptions,
 }
@@ -95,45 +100,91 @@ fn label(text: &str) -> Result<(String, String), String> {
 impl Node {
     pub(crate) async fn run(self) -> Result<u8, Failure> {
         let signals = Signals::catch().context("catch signals")?;
-        let (config, health) = self.config()?;
+        let followed = self.file.open::<NodeFile>()?;
+        let file = followed.first();
+        let config = self.config(&file)?;
         let node = tokio::task::spawn_blocking(move || weft_node::Node::build(config))
             .await
             .context("build the node")?
             .context("cannot start the node")?;
+        let (handle, reload) = (node.handle(), followed.reload());
         let drain = Drain::new();
         let readiness = Readiness::new(drain.clone());
         let run = node.run(drain.clone(), &readiness);
-        let health = health.serve(readiness, drain.clone()).await?;
+        let health = self.health.serve(file.health, readiness, drain.clone()).await?;
+        let follow = followed.follow(|path, loaded| {
+            handle.complain(loaded.broken.as_deref().map(|why| (path, why)));
+            match self.config(&loaded.value) {
+                Ok(config) => handle.configure(&config),
+                Err(failure) => exit::report(&failure),
+            }
+            if needs_restart(&file, &loaded.value) {
+                tracing::warn!(file = %path.display(), "beyond skills, plugins and agents a change needs a restart");
+            }
+        });
+        let signals = async {
+            match reload {
+                None => signals.drive(drain).await,
+                Some(reload) => {
+                    let again = || {
+                        reload.now();
+                        handle.rescan();
+                    };
+                    signals.drive_reloading(drain, again).await;
+                }
+            }
+        };
         tokio::select! {
             () = run => {}
-            () = signals.drive(drain) => {}
+            () = signals => {}
             () = health => {}
+            () = follow => {}
         }
         Ok(exit::OK)
     }
 
-    fn config(self) -> Result<(Config, HealthOptions), Failure> {
-        let state_dir = self.directories.state().ok_or_else(|| {
+    /// What flags, variables and the file say together.
+    fn config(&self, file: &NodeFile) -> Result<Config, Failure> {
+        let state_dir = self.directories.state(file).ok_or_else(|| {
             Failure::usage(
                 "there is no home directory to keep the node's identity in; name one with --state-dir",
             )
         })?;
-        let mut config = Config::new(state_dir, self.directories.skills()?);
-        config.coordinator = self.connection.coordinator;
-        config.labels = self.labels.into_iter().collect();
-        config.slots = self.slots.map(usize::from);
-        config.queue = self.queue;
-        config.stop_grace = Duration::from_secs(self.stop_grace);
-        config.drain = Duration::from_secs(self.drain);
-        config.max_class = self.max_class;
-        config.allow_loader_variables = self.allow_loader_variables;
-        config.max_timeout = Duration::from_secs(self.max_timeout);
+        let mut config = Config::new(state_dir, Vec::new());
+        let written = file.coordinator.as_ref().map(|address| address.parse()).transpose();
+        let written: Option<Coordinator> = written.map_err(Failure::usage)?;
+        config.coordinator = self.coordinator.clone().or(written).unwrap_or_default();
+        config.labels = file.labels.clone();
+        config.labels.extend(self.labels.iter().cloned());
+        config.slots = self.slots.or(file.slots).map(usize::from);
+        let seconds = |flag: Option<u64>, file: Option<Duration>| flag.map(Duration::from_secs).or(file);
+        config.queue = self.queue.or(file.queue).unwrap_or(config.queue);
+        config.stop_grace = seconds(self.stop_grace, file.stop_grace).unwrap_or(config.stop_grace);
+        config.drain = seconds(self.drain, file.drain).unwrap_or(config.drain);
+        config.max_class = self.max_class.or(file.max_class).unwrap_or(config.max_class);
+        config.allow_loader_variables =
+            self.allow_loader_variables || file.allow_loader_variables.unwrap_or_default();
+        config.max_timeout = seconds(self.max_timeout, file.max_timeout).unwrap_or(config.max_timeout);
         config.compat = self.directories.compat.switches();
-        if let Some(name) = self.name {
-            config.name = name;
+        if let Some(name) = self.name.as_ref().or(file.name.as_ref()) {
+            config.name.clone_from(name);
         }
-        Ok((config, self.health))
+        configuration::say_of_skills(file, self.directories.skills(file)?, &mut config);
+        Ok(config)
     }
+}
+
+/// Whether something differs that holds for a node's life.
+fn needs_restart(old: &NodeFile, new: &NodeFile) -> bool {
+    let reloaded = NodeFile {
+        skills: new.skills.clone(),
+        plugins: new.plugins.clone(),
+        agents: new.agents.clone(),
+        compat: new.compat.clone(),
+        document: new.document.clone(),
+        ..old.clone()
+    };
+    reloaded != *new
 }
 
 /// A directory on the command line is relative to where the person stands.
@@ -141,12 +192,11 @@ pub(crate) fn absolute(dirs: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
     dirs.into_iter().map(|dir| std::path::absolute(&dir).with_context(|| dir.display().to_string())).collect()
 }
 
-fn dirs_from_environment() -> Vec<PathBuf> {
+fn dirs_from_environment() -> Option<Vec<PathBuf>> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     variable("WEFT_SKILLS_DIRS")
         .or_else(|| variable("ONGRID_SKILLS_EXTERNAL_DIRS"))
         .map(|list| weft_skills::parse_dirs(&list))
-        .unwrap_or_default()
 }
 
 fn default_state_dir() -> Option<PathBuf> {

@@ -18,6 +18,9 @@ pub(crate) struct Skills {
     connection: Connection,
     /// Show this one in full, with its instructions
     skill: Option<String>,
+    /// Print a file of that skill instead, such as references/x.md
+    #[arg(long, value_name = "PATH", requires = "skill")]
+    file: Option<String>,
     #[command(flatten)]
     place: Where,
     /// The agent whose view is wanted
@@ -34,6 +37,14 @@ impl Skills {
     pub(crate) async fn run(self) -> Result<u8, Failure> {
         let agent = self.agent.as_ref().map(ToString::to_string).unwrap_or_default();
         let client = self.connection.client();
+        if let (Some(name), Some(path)) = (&self.skill, &self.file) {
+            let read = client.read_skill_file(name, path, &agent).await?;
+            // To a terminal without what would drive it, to a file as it is.
+            let mut out = output::Passage::to_stdout();
+            out.pass(&read.content)?;
+            out.end_line()?;
+            return Ok(exit::OK);
+        }
         if let Some(name) = &self.skill {
             let skill = client.get_skill(name, &agent).await?;
             match self.output {

@@ -56,7 +56,8 @@ fn show(explained: &v1::ExplainSkillResponse) -> anyhow::Result<()> {
         let state = if node.candidate { "yes" } else { "no" };
         say(format!("{}: {state}", node.node_name))?;
         if !node.path.is_empty() {
-            say(format!("  {} {}", node.path, node.digest))?;
+            let layer = convert::layer(node.layer);
+            say(format!("  {} {} ({layer})", node.path, node.digest))?;
         }
         for verdict in &node.verdicts {
             let mark = if verdict.passed { "pass" } else { "FAIL" };

@@ -151,6 +151,8 @@ fn request(sample: Sample) -> anyhow::Result<Request> {
         agent: None,
         skill: sample.key(),
         pinned: None,
+        session: None,
+        among: [].into(),
         args: Bytes::from_static(ARGS.as_bytes()),
         args_digest: Digest::of(ARGS.as_bytes()),
         target: Target::Any,

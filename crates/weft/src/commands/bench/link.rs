@@ -75,7 +75,8 @@ async fn session(coordinator: &Coordinator) -> anyhow::Result<()> {
                 Response::Welcome(_)
                 | Response::Cancel(_)
                 | Response::Acknowledgement(_)
-                | Response::Heartbeat(_),
+                | Response::Heartbeat(_)
+                | Response::FileRequest(_),
             ) => {}
             None => return Ok(()),
         }
@@ -117,7 +118,7 @@ fn offer() -> (Vec<u8>, Message) {
         verdicts: vec![],
         shadowed_by: None,
     };
-    let advert = Advert { revision: 1, rows: vec![row], diagnostics: vec![] };
+    let advert = Advert { revision: 1, rows: vec![row.into()], diagnostics: vec![] };
     (encoded.to_vec(), Message::Advert((&advert).into()))
 }
 

@@ -7,18 +7,12 @@ use std::{
 };
 
 use weft_core::skill::Severity;
-use weft_skills::{Compat, Config, Inventory, Loader, Source};
+use weft_skills::Inventory;
 
 use super::Check;
 
 /// Most paths that one check names.
 const NAMED: usize = 3;
-
-/// Loads the directories as a node does.
-pub(super) fn load(directories: &[PathBuf], compat: Compat) -> Inventory {
-    let config = Config { compat, ..Config::new(directories.iter().map(Source::managed).collect()) };
-    Loader::new(config).load(None)
-}
 
 /// Checks each directory, and what all of them hold.
 pub(super) fn checks(directories: &[PathBuf], inventory: &Inventory) -> Vec<Check> {
@@ -112,6 +106,8 @@ fn skills(inventory: &Inventory) -> Check {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use weft_skills::{Config, Loader, Source};
+
     use super::{super::Verdict, *};
 
     #[test]
@@ -125,7 +121,8 @@ mod tests {
         chmod(0o757);
         assert!(weakness(&open).is_some_and(|why| why.contains("everybody")));
         let directories = [open.clone()];
-        let checks = checks(&directories, &load(&directories, Compat::default()));
+        let config = Config::new(directories.iter().map(Source::managed).collect());
+        let checks = checks(&directories, &Loader::new(config).load(None));
         assert_eq!(
             checks.iter().map(|check| check.verdict).collect::<Vec<_>>(),
             [Verdict::Warn, Verdict::Ok]

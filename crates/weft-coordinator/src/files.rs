@@ -1,0 +1,147 @@
+//! Files of skills, read from the nodes that have them, piece by piece.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use dashmap::DashMap;
+use tokio::{sync::oneshot, time::timeout};
+use weft_core::{
+    catalog::Variant,
+    ids::{AgentId, Digest, NodeId},
+    limits,
+    refusal::Refusal,
+};
+use weft_proto::link::{self, connect_response::Message};
+
+use crate::nodes::{Nodes, Presence};
+
+/// How long a node may take to send a piece.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Providers that are asked one after the other.
+const TRIES: usize = 3;
+
+/// Requests that wait for their answers.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    waiting: DashMap<(NodeId, u64), oneshot::Sender<link::FileContent>>,
+    last: AtomicU64,
+}
+
+/// Why a provider did not give a file.
+enum Failure {
+    /// Another provider may have it.
+    Away(String),
+    /// The files are the same everywhere, so this holds for all.
+    Said(String),
+}
+
+impl Files {
+    /// Reads a file of a variant from one of its providers.
+    ///
+    /// # Errors
+    /// When there is no such file, or no provider is there to read it.
+    pub(crate) async fn read(
+        &self,
+        nodes: &Nodes,
+        variant: &Variant,
+        agent: Option<&AgentId>,
+        path: &str,
+    ) -> Result<Bytes, Refusal> {
+        let skill = &variant.definition.key;
+        let not_found =
+            |why: String| Refusal::FileNotFound { skill: skill.clone(), path: path.to_owned(), why };
+        let mut away = "no node that has its files is connected".to_owned();
+        let providers = variant.providers.iter().filter(|(_, provider)| provider.ready);
+        for (node, _) in providers.take(TRIES) {
+            match self.read_from(nodes, node, variant, agent, path).await {
+                Ok(content) => return Ok(content),
+                Err(Failure::Said(why)) => return Err(not_found(why)),
+                Err(Failure::Away(why)) => away = why,
+            }
+        }
+        Err(not_found(away))
+    }
+
+    async fn read_from(
+        &self,
+        nodes: &Nodes,
+        node: &NodeId,
+        variant: &Variant,
+        agent: Option<&AgentId>,
+        path: &str,
+    ) -> Result<Bytes, Failure> {
+        let mut content = BytesMut::new();
+        let mut whole: Option<Digest> = None;
+        loop {
+            let request = link::FileRequest {
+                request_id: 0,
+                skill: variant.definition.key.to_string(),
+                digest: Bytes::copy_from_slice(variant.digest.as_bytes()),
+                agent: agent.map(ToString::to_string).unwrap_or_default(),
+                path: path.to_owned(),
+                offset: content.len() as u64,
+            };
+            let piece = self.ask(nodes, node, request).await?;
+            if !piece.error.is_empty() {
+                return Err(Failure::Said(piece.error));
+            }
+            let digest = piece.file_digest.as_ref().try_into().map(Digest::from_bytes);
+            let digest = digest.map_err(|_| Failure::Away("its node sent no digest of it".into()))?;
+            if *whole.get_or_insert(digest) != digest {
+                return Err(Failure::Away("it changed while it was read".into()));
+            }
+            content.extend_from_slice(&piece.data);
+            let (have, size) = (content.len() as u64, piece.size);
+            if size > limits::FILE_BYTES || have > size || (piece.data.is_empty() && have < size) {
+                return Err(Failure::Away("its node sent something else than it said".into()));
+            }
+            if have == size {
+                return match Digest::of(&content) == digest {
+                    true => Ok(content.freeze()),
+                    false => Err(Failure::Away("its node sent something else than it said".into())),
+                };
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        nodes: &Nodes,
+        node: &NodeId,
+        request: link::FileRequest,
+    ) -> Result<link::FileContent, Failure> {
+        let away = || Failure::Away("its node went away".into());
+        let view = nodes.view(node).filter(|view| view.presence == Presence::Connected).ok_or_else(away)?;
+        let request_id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let (sender, answer) = oneshot::channel();
+        self.waiting.insert((node.clone(), request_id), sender);
+        let _forget = Forget(self, (node.clone(), request_id));
+        if !nodes.send(node, view.epoch, Message::FileRequest(link::FileRequest { request_id, ..request })) {
+            return Err(away());
+        }
+        match timeout(PATIENCE, answer).await {
+            Ok(Ok(content)) => Ok(content),
+            Ok(Err(_)) => Err(away()),
+            Err(_) => Err(Failure::Away(format!("its node did not answer within {} s", PATIENCE.as_secs()))),
+        }
+    }
+
+    /// Takes what a node sent. An answer to nothing is dropped.
+    pub(crate) fn answer(&self, node: &NodeId, content: link::FileContent) {
+        if let Some((_, sender)) = self.waiting.remove(&(node.clone(), content.request_id)) {
+            let _ = sender.send(content);
+        }
+    }
+}
+
+/// Forgets a request when nobody waits for its answer any more.
+struct Forget<'a>(&'a Files, (NodeId, u64));
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.remove(&self.1);
+    }
+}

@@ -1,0 +1,61 @@
+//! `weft tools`.
+
+use clap::Args;
+use weft_core::{
+    ids::{AgentId, SessionId},
+    tools::Dialect,
+};
+use weft_proto::{json, v1};
+
+use crate::{
+    exit::{self, Failure},
+    output,
+    target::Connection,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct Tools {
+    #[command(flatten)]
+    connection: Connection,
+    /// Whose interface they are for: openai, anthropic, gemini or mcp
+    #[arg(long)]
+    dialect: Dialect,
+    /// The agent whose tools are wanted
+    #[arg(long, env = "WEFT_AGENT")]
+    agent: Option<AgentId>,
+    /// The session whose snapshot is exported
+    #[arg(long, value_name = "ID", conflicts_with = "agent")]
+    session: Option<SessionId>,
+    /// Print the whole answer as JSON, with the skill of each tool and what the dialect could not carry
+    #[arg(long)]
+    full: bool,
+}
+
+impl Tools {
+    pub(crate) async fn run(self) -> Result<u8, Failure> {
+        let agent = self.agent.as_ref().map(AgentId::as_str).unwrap_or_default();
+        let session = self.session.as_ref().map(SessionId::as_str).unwrap_or_default();
+        let dialect = match self.dialect {
+            Dialect::OpenAi => v1::ToolDialect::Openai,
+            Dialect::Anthropic => v1::ToolDialect::Anthropic,
+            Dialect::Gemini => v1::ToolDialect::Gemini,
+            Dialect::Mcp => v1::ToolDialect::Mcp,
+        };
+        let exported = self.connection.client().export_tools(agent, session, dialect).await?;
+        if self.full {
+            output::print_json(&json::to_value("weft.v1.ExportToolsResponse", &exported))?;
+            return Ok(exit::OK);
+        }
+        // As it came: what is sent to a model is exactly this.
+        output::print(&exported.tools)?;
+        for loss in &exported.losses {
+            let place = if loss.pointer.is_empty() { String::new() } else { format!(" at {}", loss.pointer) };
+            match loss.left_out {
+                true => output::note(&format!("{}: no tool: {}", loss.skill, loss.why)),
+                false => output::note(&format!("{}{place}: {}: {}", loss.skill, loss.what, loss.why)),
+            }
+        }
+        exported.notes.iter().for_each(|note| output::note(note));
+        Ok(exit::OK)
+    }
+}
