@@ -38,7 +38,7 @@ const MERGED_AT_ONCE: usize = 128;
 pub(crate) struct Merged {
     catalog: Catalog,
     compiled: Map<Digest, Arc<Compiled>>,
-    accepted: Map<SkillKey, Class>,
+    accepted: Map<(Scope, SkillKey), Class>,
     settings: Arc<Settings>,
     /// Grows with every change of the settings.
     settings_revision: u64,
@@ -54,7 +54,9 @@ impl Merged {
 
     /// The class that the policy judges when this variant is to be run.
     pub(crate) fn class_of(&self, skill: &Skill, variant: &Variant) -> Class {
-        skill.class_of(variant, self.accepted.get(&skill.key).copied())
+        let accepted = |scope: &Scope| self.accepted.get(&(scope.clone(), skill.key.clone())).copied();
+        // An agent's own copy raises nobody else's class, and lowers neither that of the common copy nor its own.
+        skill.class_of(variant, accepted(&Scope::All).max(accepted(&skill.scope)))
     }
 
     /// What the operator decided.
@@ -106,7 +108,7 @@ struct Held {
     rows_limit: usize,
     /// The class under which each skill was first seen: a node cannot lower it later, also not by withdrawing the
     /// skill for a moment.
-    accepted: Map<SkillKey, Class>,
+    accepted: Map<(Scope, SkillKey), Class>,
     settings: Arc<Settings>,
     settings_revision: u64,
     catalog: Catalog,
@@ -410,10 +412,12 @@ impl Keeper {
                     Scope::All => None,
                     Scope::Agent(agent) => Some(agent),
                 };
-                let Some(skill) = held.catalog.find(agent, key) else { continue };
+                let skill = held.catalog.find(agent, key).filter(|skill| skill.scope == *scope);
+                let Some(skill) = skill else { continue };
                 let class = skill.shown().definition.class;
-                if !held.accepted.contains_key(key) && held.accepted.size() < MAX_ACCEPTED {
-                    held.accepted.insert_mut(key.clone(), class);
+                let place = (scope.clone(), key.clone());
+                if !held.accepted.contains_key(&place) && held.accepted.size() < MAX_ACCEPTED {
+                    held.accepted.insert_mut(place, class);
                 }
             }
             self.publish(&mut held, changed);
@@ -640,6 +644,39 @@ mod tests {
         keeper.merge();
         assert!(keeper.current().find(Some(&agent), &key).is_some());
         assert!(keeper.current().find(None, &key).is_none());
+    }
+
+    #[test]
+    fn an_agents_own_copy_raises_its_own_class_only_and_lowers_none() {
+        let keeper = Keeper::new(Settings::default());
+        let agent: AgentId = "writer".parse().unwrap();
+        let mut settings = Settings::default();
+        let entry = weft_core::agents::Agent { workspace: Some("/w".into()), ..Default::default() };
+        settings.agents.list.insert(agent.clone(), entry);
+        keeper.configure(settings);
+        let (mutating, common) = encode_definition(&definition(Class::Mutating));
+        let (one, two) = ("n1".parse().unwrap(), "n2".parse().unwrap());
+        keeper.advertise(&one, 1, &Labels::new(), advert(common));
+        keeper.define(&one, &mutating).unwrap();
+        let key = SkillKey::normalise("a").unwrap();
+        let class = |agent: Option<&AgentId>| {
+            keeper.merge();
+            let merged = keeper.current();
+            let skill = merged.find(agent, &key).unwrap();
+            merged.class_of(skill, skill.shown())
+        };
+        let own = |class, epoch| {
+            let (bytes, digest) = encode_definition(&definition(class));
+            let mut own = advert(digest);
+            Arc::make_mut(&mut own.rows[0]).scope = Scope::Agent(agent.clone());
+            keeper.advertise(&two, epoch, &Labels::new(), own);
+            keeper.define(&two, &bytes).unwrap();
+        };
+        own(Class::Safe, 1);
+        assert_eq!((class(Some(&agent)), class(None)), (Class::Mutating, Class::Mutating));
+        keeper.withdraw(&two, 1);
+        own(Class::Dangerous, 2);
+        assert_eq!((class(Some(&agent)), class(None)), (Class::Dangerous, Class::Mutating));
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Map, Value};
-use weft_core::{ids::SkillKey, text};
+use weft_core::{
+    ids::{Digest, SkillKey},
+    text,
+};
 
 use crate::{
     loader::Compat,
@@ -36,16 +39,12 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// The key, name and description of a skill that has nothing but this document.
-    pub(crate) fn identity(
-        &self,
-        directory: &str,
-        compat: Compat,
-    ) -> Result<(SkillKey, String, String), Refusal> {
+    /// Who a skill is that has nothing but this document.
+    pub(crate) fn identity(&self, directory: &str, compat: Compat) -> Result<Identity, Refusal> {
         let name = self.name.as_deref().unwrap_or(directory);
         let most = compat.longest_name();
-        let key = SkillKey::normalise(name).ok().filter(|key| key.as_str().len() <= most);
-        let key = key.ok_or_else(|| {
+        let (key, warning) = key(name, directory);
+        let key = key.filter(|key| key.as_str().len() <= most).ok_or_else(|| {
             let message = format!(
                 "name {:?} must be 1 to {most} of a-z 0-9 _ after lower-casing and taking '-', ' ' and '.' as '_'",
                 shown(name)
@@ -57,7 +56,9 @@ impl Document {
             Some(text) => description_fault(text, false),
         };
         match (fault, &self.description) {
-            (None, Some(text)) => Ok((key, name.to_owned(), text.clone())),
+            (None, Some(text)) => {
+                Ok(Identity { key, name: name.to_owned(), description: text.clone(), warning })
+            }
             (fault, _) => Err(Refusal {
                 half_written: false,
                 key: Some(key),
@@ -65,6 +66,33 @@ impl Document {
             }),
         }
     }
+}
+
+/// Who a skill is.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) key: SkillKey,
+    pub(crate) name: String,
+    pub(crate) description: String,
+    /// It is called by another name than the document says.
+    pub(crate) warning: Option<Problem>,
+}
+
+/// The key of a document with this name. The format lets names be written in any script, and authors write what is no
+/// name at all: then the directory stands in, or else a digest of the name does.
+fn key(name: &str, directory: &str) -> (Option<SkillKey>, Option<Problem>) {
+    if let Ok(key) = SkillKey::normalise(name) {
+        return (Some(key), None);
+    }
+    let letters =
+        |text: &str| !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "-_. ".contains(c));
+    let digest = || Some(format!("skill_{}", Digest::of(name.as_bytes()).short())).filter(|_| letters(name));
+    let key = SkillKey::normalise(directory).ok().or_else(|| SkillKey::normalise(&digest()?).ok());
+    let warning = key.as_ref().map(|key| {
+        let message = format!("name {:?} cannot be a key; it is called as {key}", shown(name));
+        Problem::warning("name", message)
+    });
+    (key, warning)
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -237,7 +265,8 @@ pub(crate) fn parse_flow(text: &str) -> Option<Value> {
     serde_saphyr::from_str_with_options(text, options()).ok()
 }
 
-/// Quotes the values of `name` and `description` that hold a colon where YAML forbids one.
+/// Quotes the values of `name` and `description` that hold a colon where YAML forbids one, or begin with what it
+/// reserves.
 fn rescue(yaml: &str) -> (String, Vec<Problem>) {
     let lines: Vec<&str> = yaml.split('\n').collect();
     let mut out: Vec<String> = Vec::with_capacity(lines.len());
@@ -253,8 +282,7 @@ fn rescue(yaml: &str) -> (String, Vec<Problem>) {
             .count();
         let plain = |(_, value): &(&str, &str)| {
             let value = value.trim();
-            !value.is_empty()
-                && !value.starts_with(['"', '\'', '|', '>', '&', '*', '!', '{', '[', '#', '%', '@', '`'])
+            !value.is_empty() && !value.starts_with(['"', '\'', '|', '>', '&', '*', '!', '{', '[', '#'])
         };
         match field.filter(plain) {
             Some((field, value)) => {
@@ -263,12 +291,16 @@ fn rescue(yaml: &str) -> (String, Vec<Problem>) {
                     whole.push(' ');
                     whole.push_str(continued.trim());
                 }
-                if whole.contains(": ") || whole.ends_with(':') {
+                let reserved = whole.starts_with(['%', '@', '`']);
+                if reserved || whole.contains(": ") || whole.ends_with(':') {
                     out.push(format!("{field}: '{}'", whole.replace('\'', "''")));
                     // Lines keep their numbers.
                     out.extend(std::iter::repeat_n(String::new(), more));
-                    let message =
-                        format!("{field} holds an unquoted \": \" and was read as if quoted; quote it");
+                    let what = match reserved {
+                        true => "begins with a character that YAML reserves",
+                        false => "holds an unquoted \": \"",
+                    };
+                    let message = format!("{field} {what} and was read as if quoted; quote it");
                     warnings.push(Problem::warning("yaml", message).at(index + 1));
                 } else {
                     out.extend(lines[index..=index + more].iter().map(|line| (*line).to_owned()));
@@ -407,15 +439,39 @@ mod tests {
     #[test]
     fn the_directory_names_a_document_without_a_name() {
         let document = read("---\ndescription: d\n---\n");
-        let (key, name, _) = document.identity("Docs-Search", Compat::default()).unwrap();
-        assert_eq!((key.as_str(), name.as_str()), ("docs_search", "Docs-Search"));
-        assert!(document.identity("é", Compat::default()).is_err());
+        let found = document.identity("Docs-Search", Compat::default()).unwrap();
+        assert_eq!((found.key.as_str(), found.name.as_str()), ("docs_search", "Docs-Search"));
         let long = "a".repeat(65);
         assert!(document.identity(&long, Compat::default()).is_err());
         let lenient = Compat { long_names: true, ..Compat::default() };
-        assert_eq!(document.identity(&long, lenient).unwrap().0.as_str(), long);
+        assert_eq!(document.identity(&long, lenient).unwrap().key.as_str(), long);
         let nameless = read("---\nname: x\n---\n");
         assert_eq!(nameless.identity("x", Compat::default()).unwrap_err().problems[0].rule, "description");
+    }
+
+    #[test]
+    fn a_name_in_any_script_is_called_as_its_directory_or_by_a_digest_of_it() {
+        let identity = |name: &str, directory: &str| {
+            let document = read(&format!("---\nname: {name}\ndescription: d\n---\n"));
+            let found = document.identity(directory, Compat::default());
+            found.map(|found| (found.key.to_string(), found.name, found.warning.is_some()))
+        };
+        let taken = |name: &str, directory: &str| identity(name, directory).unwrap();
+        assert_eq!(taken("食物订购", "food-order"), ("food_order".into(), "食物订购".into(), true));
+        assert_eq!(taken("sw/team-build", "team-build"), ("team_build".into(), "sw/team-build".into(), true));
+        let (key, name, warned) = taken("été", "été");
+        assert!(key.starts_with("skill_") && key.len() == 18 && name == "été" && warned, "{key}");
+        assert_ne!(key, taken("hiver-é", "été").0);
+        assert!(identity("a/b", "été").is_err());
+    }
+
+    #[test]
+    fn a_value_that_begins_with_what_yaml_reserves_is_rescued_with_a_warning() {
+        for value in ["@Observable state", "`weft` first", "% of it"] {
+            let document = read(&format!("---\nname: x\ndescription: {value}\n---\n"));
+            assert_eq!(document.description.as_deref(), Some(value));
+            assert_eq!(document.warnings.len(), 1, "{value}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::{
     entry::resolve_entry,
     exposure::Exposure,
     files::Files,
-    frontmatter::{self, Document},
+    frontmatter::{self, Document, Identity},
     gates::Gates,
     host::Host,
     injected::{Injected, entry_of},
@@ -725,7 +725,7 @@ fn instructions_only(
     directory: &str,
     compat: Compat,
 ) -> Result<Read, Refusal> {
-    let (key, name, description) = document.identity(directory, compat)?;
+    let Identity { key, name, description, warning } = document.identity(directory, compat)?;
     let long = manifest::long_name(&key).map(|message| Problem::warning("name", message));
     let mut definition = Definition { name, description, ..Definition::new(key, Kind::Instructions) };
     add_document(&mut definition, document);
@@ -738,6 +738,7 @@ fn instructions_only(
         .cloned()
         .chain(broken)
         .chain(long)
+        .chain(warning)
         .map(|problem| (path.to_owned(), problem))
         .collect();
     Ok(Read { definition, entry: String::new(), ignore: Ignore::default(), warnings })
