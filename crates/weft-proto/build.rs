@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "weft/v1/session.proto",
         "weft/v1/types.proto",
         "weft/link/v1/link.proto",
+        "weft/state/v1/state.proto",
     ];
     println!("cargo::rerun-if-changed={}", root.display());
     let descriptors = protox::compile(files, [&root])?;

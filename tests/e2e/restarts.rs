@@ -127,3 +127,30 @@ fn connections_that_break_lose_nothing_of_what_runs() {
     assert_eq!(fabric.json(&["invocations"]).unwrap()[0]["attempts"], 1);
     drop(node);
 }
+
+#[test]
+fn a_restarted_coordinator_lists_what_it_knew_and_calls_wait_for_their_node() {
+    let scratch = tempfile::tempdir().unwrap();
+    let state = scratch.path().to_str().unwrap();
+    let mut fabric = weft_testkit::Fabric::start(WEFT, &["--state-dir", state]);
+    let mut node = fabric.node("host", &[Skill::echo("echo")], &Spec::new());
+    eventually("the catalog on disk", Duration::from_secs(20), || {
+        let kept = std::fs::read(scratch.path().join("catalog")).unwrap_or_default();
+        kept.windows(12).any(|bytes| bytes == b"fixture echo").then_some(())
+    });
+    let before = fabric.json(&["skills"]).unwrap();
+    node.kill();
+    fabric.kill_coordinator();
+    fabric.restart_coordinator();
+    // Nobody is there, and still everything is known.
+    let after = fabric.json(&["skills", "--eligible"]).unwrap();
+    assert_eq!(after["skills"], before["skills"]);
+    assert_eq!(after["warming"], true);
+    assert_eq!(fabric.json(&["nodes"]).unwrap()[0]["state"], "NODE_STATE_DISCONNECTED");
+    let mut call = fabric.spawn(&["call", "echo", "x=1"]);
+    let unknown = fabric.weft(&["call", "nothing"]);
+    assert!(unknown.stderr.contains("SKILL_NOT_FOUND"), "{unknown:?}");
+    let _node = fabric.start_node("host", &Spec::new());
+    let finished = call.finish(Duration::from_secs(20));
+    assert_eq!((finished.code, finished.stdout.trim()), (0, r#"{"x":"1"}"#), "{finished:?}");
+}

@@ -129,8 +129,9 @@ mod tests {
     #[test]
     fn every_key_occurs_in_its_sample() {
         let text = in_force(CoordinatorFile::SAMPLE);
-        let read =
-            |table: Option<Table<'_>>, _: &Node, check: &mut Check| CoordinatorFile::read(table, check);
+        let read = |table: Option<Table<'_>>, _: &Node, check: &mut Check| {
+            CoordinatorFile::read(table, check, &home())
+        };
         let (value, check) = parse_with(&text, Check::default(), read).unwrap();
         // The other form of the list.
         assert_eq!(missing(&check), ["agents.entries"]);

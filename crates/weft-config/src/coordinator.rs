@@ -1,6 +1,6 @@
 //! The file of a coordinator.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 use weft_core::{agents::Agents, policy::Allowed};
 
@@ -24,6 +24,8 @@ pub struct CoordinatorFile {
     pub allow: Option<Allowed>,
     /// `health`: the address for probes and metrics.
     pub health: Option<SocketAddr>,
+    /// `state_dir`: where it keeps what its next life should know; absolute.
+    pub state_dir: Option<PathBuf>,
     /// `agents`: who may see what. Workspaces stay as written.
     pub agents: Agents,
     /// `skills.load.watch`: whether a session sees changes at the boundary of a turn.
@@ -41,6 +43,7 @@ impl Default for CoordinatorFile {
             name: None,
             allow: None,
             health: None,
+            state_dir: None,
             agents: Agents::default(),
             watch: true,
             max_skills_in_prompt: None,
@@ -53,13 +56,14 @@ impl CoordinatorFile {
     /// A file with every key and what it means.
     pub const SAMPLE: &'static str = include_str!("../../../examples/config/coordinator.yaml");
 
-    pub(crate) fn read(table: Option<Table<'_>>, check: &mut Check) -> Self {
+    pub(crate) fn read(table: Option<Table<'_>>, check: &mut Check, home: &Home) -> Self {
         let mut file = Self::default();
         let Some(mut table) = table else { return file };
         file.listen = address(&mut table, check, "listen", "127.0.0.1:9338");
         file.name = table.get(check, "name").and_then(|place| place.filled(check)).map(ToOwned::to_owned);
         file.allow = table.get(check, "allow").and_then(|place| place.told(check));
         file.health = address(&mut table, check, "health", "127.0.0.1:9090");
+        file.state_dir = table.get(check, "state_dir").and_then(|place| place.absolute_path(check, home));
         if let Some(place) = table.get(check, "agents") {
             file.agents = agents::read(&place, check, None);
         }
@@ -92,8 +96,8 @@ impl CoordinatorFile {
 }
 
 impl Configuration for CoordinatorFile {
-    fn parse(text: &str, _home: &Home) -> Result<Parsed<Self>, Error> {
-        configuration::parse(text, Check::default(), |table, _, check| Self::read(table, check))
+    fn parse(text: &str, home: &Home) -> Result<Parsed<Self>, Error> {
+        configuration::parse(text, Check::default(), |table, _, check| Self::read(table, check, home))
     }
 
     fn holds_secrets(&self) -> bool {
@@ -156,7 +160,10 @@ agents: { list: [ { id: a } ] }
     fn each_mistake_is_told_with_its_line_path_and_remedy() {
         for (text, message) in [
             ("lisen: x", "line 1: lisen: unknown key; did you mean listen?"),
-            ("zzz: x", "line 1: zzz: unknown key; known here: listen, name, allow, health, agents, skills"),
+            (
+                "zzz: x",
+                "line 1: zzz: unknown key; known here: listen, name, allow, health, state_dir, agents, skills",
+            ),
             ("\nlisten: here", "line 2: listen: must be an IP address and a port, such as 127.0.0.1:9338"),
             ("name: 7", "line 1: name: must be text, not a number; put it in quotes"),
             ("name: '  '", "line 1: name: must be text on one line, and not blank"),
@@ -179,7 +186,7 @@ agents: { list: [ { id: a } ] }
             ),
             (
                 "\"a b\\u001b[2J\": 1",
-                "line 1: \"a b\\x1b[2J\": unknown key; known here: listen, name, allow, health, agents, skills",
+                "line 1: \"a b\\x1b[2J\": unknown key; known here: listen, name, allow, health, state_dir, agents, skills",
             ),
         ] {
             assert_eq!(refused(text), message, "{text}");

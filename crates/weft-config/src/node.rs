@@ -77,7 +77,7 @@ impl NodeFile {
         if let Some(place) = table.get(check, "labels") {
             file.labels = labels(&place, check);
         }
-        file.state_dir = table.get(check, "state_dir").and_then(|place| state_dir(&place, check, home));
+        file.state_dir = table.get(check, "state_dir").and_then(|place| place.absolute_path(check, home));
         let mut whole = |check: &mut Check, name, range| {
             table.get(check, name).and_then(|place: Place<'_>| place.whole(check, range))
         };
@@ -157,15 +157,6 @@ fn labels(place: &Place<'_>, check: &mut Check) -> Labels {
         }
     }
     labels
-}
-
-fn state_dir(place: &Place<'_>, check: &mut Check, home: &Home) -> Option<PathBuf> {
-    let path = place.path(check, home)?;
-    if path.is_relative() {
-        check.problem(place, "must be an absolute path");
-        return None;
-    }
-    Some(path)
 }
 
 fn leniencies(place: &Place<'_>, check: &mut Check) -> BTreeSet<Leniency> {

@@ -161,6 +161,16 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// A path that means the same wherever the process stands, with `~/` expanded.
+    pub(crate) fn absolute_path(&self, check: &mut Check, home: &Home) -> Option<PathBuf> {
+        let path = self.path(check, home)?;
+        if path.is_relative() {
+            check.problem(self, "must be an absolute path");
+            return None;
+        }
+        Some(path)
+    }
+
     /// Paths, each with `~/` expanded.
     pub(crate) fn paths(&self, check: &mut Check, home: &Home) -> Vec<PathBuf> {
         let items = self.list(check).unwrap_or_default();

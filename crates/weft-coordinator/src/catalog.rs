@@ -20,7 +20,7 @@ use weft_core::{
     catalog::{Catalog, Map, Offer, Skill, Variant},
     ids::{AgentId, Digest, NodeId, SkillKey},
     node::Labels,
-    skill::{Class, Diagnostic, Severity},
+    skill::{Class, Definition, Diagnostic, Severity},
 };
 use weft_proto::convert::Malformed;
 
@@ -89,6 +89,7 @@ pub(crate) struct Keeper {
     merged: ArcSwap<Merged>,
     changed: Notify,
     revisions: watch::Sender<u64>,
+    told: watch::Sender<u64>,
     /// Names this life of the coordinator, in which revisions count.
     life: String,
     held: Mutex<Held>,
@@ -162,6 +163,14 @@ impl Told {
     }
 }
 
+/// What is worth keeping for the next life.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) adverts: Vec<(NodeId, Arc<Advert>)>,
+    pub(crate) definitions: Vec<Arc<Definition>>,
+    pub(crate) accepted: Map<(Scope, SkillKey), Class>,
+}
+
 /// Definitions to be asked of one node in one session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
@@ -184,6 +193,7 @@ impl Keeper {
             merged: ArcSwap::from_pointee(merged),
             changed: Notify::new(),
             revisions: watch::Sender::new(0),
+            told: watch::Sender::new(0),
             life: uuid::Uuid::now_v7().simple().to_string(),
             held: Mutex::new(Held { settings, ..Held::default() }),
         }
@@ -216,6 +226,51 @@ impl Keeper {
         agent: Option<&AgentId>,
     ) -> Option<BTreeSet<SkillKey>> {
         self.held().changes.since(revision, now.revision, agent)
+    }
+
+    /// Counts what nodes told and what is kept of it, but not who is connected.
+    pub(crate) fn told(&self) -> watch::Receiver<u64> {
+        self.told.subscribe()
+    }
+
+    fn tell(&self) {
+        self.told.send_modify(|told| *told += 1);
+        self.changed.notify_one();
+    }
+
+    /// What is worth keeping for the next life.
+    pub(crate) fn kept(&self) -> Kept {
+        let held = self.held();
+        Kept {
+            adverts: held.nodes.iter().map(|(node, told)| (node.clone(), told.advert.clone())).collect(),
+            definitions: held.definitions.known().values().map(|one| one.definition.clone()).collect(),
+            accepted: held.accepted.clone(),
+        }
+    }
+
+    /// Takes up a class of the last life.
+    pub(crate) fn accept(&self, place: (Scope, SkillKey), class: Class) {
+        let mut held = self.held();
+        if held.accepted.size() < MAX_ACCEPTED {
+            held.accepted.insert_mut(place, class);
+        }
+    }
+
+    /// Lists what a node offered in the last life, as if it were there: it is on its way, and calls wait for it.
+    pub(crate) fn expect(&self, node: &NodeId, labels: &Labels, advert: Advert) {
+        self.advertise(node, 0, labels, advert);
+    }
+
+    /// Takes a definition of the last life. Compiles the schema: blocks.
+    pub(crate) fn remember(&self, bytes: &Bytes) {
+        let digest = Digest::of(bytes);
+        // One that does not compile any more is asked for again, and refused where people look.
+        if let Ok(compiled) = Compiled::of(bytes) {
+            let mut held = self.held();
+            if held.definitions.is_missing(&digest) && held.definitions.is_named(&digest) {
+                held.definitions.settle(digest, Ok(compiled));
+            }
+        }
     }
 
     /// What a node offers.
@@ -271,7 +326,7 @@ impl Keeper {
         held.dirty.insert(node.clone());
         let now = Instant::now();
         let ask = missing.into_iter().filter(|digest| held.definitions.ask(*digest, node, now)).collect();
-        self.changed.notify_one();
+        self.tell();
         ask
     }
 
@@ -320,15 +375,18 @@ impl Keeper {
             }
             held.dirty.insert(node.clone());
         }
-        self.changed.notify_one();
+        self.tell();
         refused.map_or(Ok(()), Err)
     }
 
     /// Definitions that a node owes for too long, to be asked of another that names them, if there is one.
     pub(crate) fn overdue(&self) -> Vec<Ask> {
+        self.overdue_at(Instant::now())
+    }
+
+    pub(crate) fn overdue_at(&self, now: Instant) -> Vec<Ask> {
         let mut held = self.held();
         let held = &mut *held;
-        let now = Instant::now();
         let mut asks: HashMap<NodeId, Ask> = HashMap::new();
         for (digest, silent) in held.definitions.overdue(now) {
             let names =
@@ -355,7 +413,7 @@ impl Keeper {
         {
             held.definitions.release_all(told.names());
             held.dirty.insert(node.clone());
-            self.changed.notify_one();
+            self.tell();
         }
     }
 
@@ -427,6 +485,11 @@ impl Keeper {
             held.rows_limit = 2 * held.rows.len();
         }
         !held.dirty.is_empty()
+    }
+
+    /// Merges all there is. Blocks others meanwhile.
+    pub(crate) fn merge_all(&self) {
+        while self.merge() {}
     }
 
     /// Lets everybody see what is held now.

@@ -1,6 +1,6 @@
 //! What an operator decides about a coordinator.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use weft_core::{limits, policy::Allowed};
 
@@ -15,6 +15,8 @@ pub struct Config {
     pub allow: Option<Allowed>,
     /// What can be changed while it runs.
     pub settings: Settings,
+    /// Where it keeps what its next life should know. `None`: it keeps nothing.
+    pub state_dir: Option<PathBuf>,
     /// Bytes that the event log may hold.
     pub log_capacity: usize,
     /// Its clocks.
@@ -48,6 +50,7 @@ impl Default for Config {
             name: "coordinator".into(),
             allow: None,
             settings: Settings::default(),
+            state_dir: None,
             log_capacity: 256 * 1024 * 1024,
             timings: Timings::default(),
         }

@@ -16,6 +16,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use dashmap::DashMap;
 use jiff::Timestamp;
 use tokio::time::Instant;
+use tokio::time::timeout;
 use weft_core::{
     event::EventKind,
     ids::{InvocationId, NodeId},
@@ -85,6 +86,23 @@ impl Invocations {
                 ..Evidence::default()
             },
         }
+    }
+
+    /// Waits while a request could only be refused because the nodes that have its skill are on their way, after a
+    /// restart of the coordinator. Cancel safe: nothing is created here.
+    pub(crate) async fn until_routable(&self, request: &Request) {
+        let mut awaited = self.nodes.awaited();
+        let mut revisions = self.catalog.revisions();
+        let away = || matches!(self.admission().admit(request), Err(Refusal::NodeOffline { .. }));
+        let back = async {
+            while *awaited.borrow_and_update() > 0 && away() {
+                tokio::select! {
+                    _ = awaited.changed() => {}
+                    _ = revisions.changed() => {}
+                }
+            }
+        };
+        let _ = timeout(self.config.timings.queue_wait, back).await;
     }
 
     /// How many have not ended.

@@ -13,6 +13,7 @@ mod invocations;
 mod links;
 mod nodes;
 mod router;
+mod saved;
 mod server;
 mod sessions;
 mod settings;
@@ -21,5 +22,5 @@ mod visible;
 mod watch;
 
 pub use config::{Config, Timings};
-pub use server::{Coordinator, Handle, ServeError};
+pub use server::{BuildError, Coordinator, Handle, ServeError};
 pub use settings::Settings;

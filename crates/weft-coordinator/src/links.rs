@@ -360,7 +360,11 @@ fn malformed(malformed: Malformed) -> Refusal {
     Refusal::RequestInvalid { field: malformed.field.into(), message: malformed.message }
 }
 
-fn read_hello(hello: link::Hello) -> Result<(Arrival, InHand), Refusal> {
+/// Checks a hello.
+///
+/// # Errors
+/// When it breaks the protocol, or speaks none that is spoken here.
+pub(crate) fn read_hello(hello: link::Hello) -> Result<(Arrival, InHand), Refusal> {
     let theirs = hello.protocol.unwrap_or_default();
     let (current, oldest) = LINK_VERSIONS;
     if theirs.oldest > current || theirs.current < oldest {

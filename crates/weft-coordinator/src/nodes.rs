@@ -13,7 +13,10 @@ use std::{
 
 use dashmap::DashMap;
 use jiff::Timestamp;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 use tonic::Status;
 use weft_core::{
     ids::{JournalId, NodeId},
@@ -63,6 +66,8 @@ pub(crate) struct View {
 pub(crate) struct Nodes {
     known: DashMap<NodeId, Arc<Entry>>,
     last_epoch: AtomicU64,
+    /// How many nodes of the last life are on their way.
+    awaited: watch::Sender<usize>,
 }
 
 #[derive(Debug)]
@@ -78,6 +83,8 @@ struct State {
     epoch: u64,
     queue: u32,
     outbox: Option<mpsc::Sender<ToNode>>,
+    /// It was there in the coordinator's last life and has not been back since.
+    awaited: bool,
     draining: bool,
     connected_at: Timestamp,
     heard: Instant,
@@ -141,7 +148,45 @@ fn furthest_epoch() -> u64 {
 
 impl Nodes {
     pub(crate) fn new() -> Self {
-        Self { known: DashMap::new(), last_epoch: AtomicU64::new(epoch_now()) }
+        Self {
+            known: DashMap::new(),
+            last_epoch: AtomicU64::new(epoch_now()),
+            awaited: watch::Sender::new(0),
+        }
+    }
+
+    /// Lists a node that was there in the last life. Its lease begins now.
+    pub(crate) fn expect(&self, arrival: Arrival) {
+        self.last_epoch.fetch_max(arrival.previous_epoch.min(furthest_epoch()), Ordering::Relaxed);
+        let now = Timestamp::now();
+        let id = arrival.node.id.clone();
+        let state = State {
+            node: Arc::new(arrival.node),
+            journal: arrival.journal,
+            epoch: 0,
+            queue: arrival.queue,
+            outbox: None,
+            awaited: true,
+            draining: false,
+            connected_at: now,
+            heard: Instant::now(),
+            heard_at: now,
+            alarms: VecDeque::new(),
+        };
+        if let dashmap::Entry::Vacant(vacant) = self.known.entry(id) {
+            vacant.insert(Arc::new(Entry { outstanding: AtomicU32::new(0), state: Mutex::new(state) }));
+            self.awaited.send_modify(|awaited| *awaited += 1);
+        }
+    }
+
+    /// Whether nodes of the last life are on their way.
+    pub(crate) fn awaits_any(&self) -> bool {
+        *self.awaited.borrow() > 0
+    }
+
+    /// How many nodes of the last life are on their way, as it changes.
+    pub(crate) fn awaited(&self) -> watch::Receiver<usize> {
+        self.awaited.subscribe()
     }
 
     /// Opens a session and supersedes the one before. `stale` is how long a healthy session may be silent;
@@ -167,6 +212,7 @@ impl Nodes {
             epoch,
             queue: arrival.queue,
             outbox: Some(outbox),
+            awaited: false,
             draining: false,
             connected_at: now,
             heard: Instant::now(),
@@ -199,7 +245,11 @@ impl Nodes {
                         "a newer session of the same identity took over",
                     )));
                 }
+                let awaited = state.awaited;
                 *state = State { alarms, ..fresh };
+                if awaited {
+                    self.awaited.send_modify(|awaited| *awaited -= 1);
+                }
             }
         }
         Opened { epoch, inbox }
@@ -289,6 +339,9 @@ impl Nodes {
             let state = entry.state();
             let silent = state.heard.elapsed();
             if silent > lease {
+                if state.awaited {
+                    self.awaited.send_modify(|awaited| *awaited -= 1);
+                }
                 lost.push(Lost { node: state.node.clone(), epoch: state.epoch, silent });
             }
             silent <= lease

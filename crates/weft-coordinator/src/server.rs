@@ -8,7 +8,7 @@ use tokio::{
 };
 use tonic::transport::server::{Server, TcpIncoming};
 use tonic_health::ServingStatus;
-use weft_daemon::{Drain, TaskGroup};
+use weft_daemon::{Drain, Exclusive, ExclusiveError, TaskGroup};
 use weft_proto::{
     link::link_service_server::LinkServiceServer,
     v1::{
@@ -27,6 +27,7 @@ use crate::{
     invocations::Invocations,
     links::Links,
     nodes::Nodes,
+    saved::Saved,
     sessions::Sessions,
     settings::Settings,
     sweep::sweep,
@@ -58,11 +59,20 @@ pub enum ServeError {
     Transport(#[from] tonic::transport::Error),
 }
 
+/// Why there is no coordinator.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Its state directory cannot be used.
+    #[error(transparent)]
+    StateDir(#[from] ExclusiveError),
+}
+
 /// A coordinator that is ready to run.
 pub struct Coordinator {
     config: Config,
     nodes: Arc<Nodes>,
     catalog: Arc<Keeper>,
+    saved: Option<Saved>,
     invocations: Arc<Invocations>,
     sessions: Arc<Sessions>,
     files: Arc<Files>,
@@ -81,22 +91,31 @@ impl Handle {
 }
 
 impl Coordinator {
-    /// Makes a coordinator. Nothing runs yet.
-    pub fn build(config: Config) -> Self {
+    /// Makes a coordinator, and takes up what its last life kept. Nothing runs yet. Blocks on the file system.
+    ///
+    /// # Errors
+    /// When the state directory cannot be taken.
+    pub fn build(config: Config) -> Result<Self, BuildError> {
+        let saved = config.state_dir.as_deref().map(Exclusive::take).transpose()?.map(Saved::new);
         let store: Arc<dyn Store> = Arc::new(Memory::new(config.log_capacity));
         let metrics = Metrics::of("weft-coordinator");
         let (nodes, catalog) = (Arc::new(Nodes::new()), Arc::new(Keeper::new(config.settings.clone())));
         let invocations =
             Invocations::new(store, nodes.clone(), catalog.clone(), config.clone(), metrics.clone());
-        Self {
+        if let Some(saved) = &saved {
+            saved.restore(&nodes, &catalog);
+            catalog.merge_all();
+        }
+        Ok(Self {
             config,
             nodes,
             catalog,
+            saved,
             invocations: Arc::new(invocations),
             sessions: Arc::default(),
             files: Arc::default(),
             metrics,
-        }
+        })
     }
 
     /// What changes it while it runs.
@@ -108,7 +127,7 @@ impl Coordinator {
     ///
     /// # Errors
     /// When the listener is not on loopback, or cannot be served.
-    pub async fn run(self, listener: TcpListener, drain: Drain) -> Result<(), ServeError> {
+    pub async fn run(mut self, listener: TcpListener, drain: Drain) -> Result<(), ServeError> {
         let address = listener.local_addr()?;
         if !address.ip().is_loopback() {
             return Err(ServeError::NotLoopback(address));
@@ -136,6 +155,10 @@ impl Coordinator {
             tasks.spawn(async move {
                 tokio::select! { () = task => {} () = stop.cancelled() => {} }
             });
+        }
+        if let Some(saved) = self.saved.take() {
+            // Ends by itself once the drain has ended, after its last write.
+            tasks.spawn(saved.keep(self.nodes.clone(), self.catalog.clone(), drain.clone()));
         }
         tracing::info!(%address, "coordinator ready");
         self.serve(listener, &drain, &tasks).await?;

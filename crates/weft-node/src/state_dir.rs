@@ -1,15 +1,15 @@
 //! The state directory: who this node is, that it is alone, and what its last life may have left running.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::{self, Read as _, Seek as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use rustix::fs::{FlockOperation, flock};
 use weft_core::ids::NodeId;
+use weft_daemon::{Exclusive, ExclusiveError};
 use weft_exec::Mark;
 
 /// How long processes that an earlier life left may take to be gone.
@@ -18,9 +18,9 @@ const SWEEP: Duration = Duration::from_secs(10);
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateDirError {
-    /// Another node uses it.
-    #[error("another node uses the state directory {0}; give each node one of its own with --state-dir")]
-    InUse(PathBuf),
+    /// It cannot be taken.
+    #[error(transparent)]
+    Exclusive(#[from] ExclusiveError),
     /// The operating system refuses.
     #[error("cannot use the state directory {path}: {source}")]
     Io {
@@ -41,31 +41,17 @@ pub enum StateDirError {
 
 /// A state directory that this process alone uses, for as long as this lives.
 #[derive(Debug)]
-pub(crate) struct StateDir {
-    path: PathBuf,
-    _lock: File,
-}
+pub(crate) struct StateDir(Exclusive);
 
 impl StateDir {
     /// Takes a state directory, making it if needed.
     pub(crate) fn take(path: &Path) -> Result<Self, StateDirError> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(|source| StateDirError::Io { path: path.to_owned(), source })?;
-        let lock_path = path.join("lock");
-        let lock = open(&lock_path)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(StateDirError::InUse(path.to_owned())),
-            Err(errno) => Err(StateDirError::Io { path: lock_path, source: errno.into() }),
-        }
+        Ok(Self(Exclusive::take(path)?))
     }
 
     /// The identity kept here, made at the first use.
     pub(crate) fn node_id(&self) -> Result<NodeId, StateDirError> {
-        let path = self.path.join("node-id");
+        let path = self.0.path().join("node-id");
         let mut file = open(&path)?;
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(|source| StateDirError::Io { path: path.clone(), source })?;
@@ -78,7 +64,7 @@ impl StateDir {
 
     /// Ends what an earlier life of this node left running, and notes how to find what this one starts.
     pub(crate) fn sweep_children(&self, ours: &Mark) -> Result<(), StateDirError> {
-        let path = self.path.join("children");
+        let path = self.0.path().join("children");
         let mut file = open(&path)?;
         let failed = |source| StateDirError::Io { path: path.clone(), source };
         let mut text = String::new();
@@ -125,6 +111,8 @@ fn write(file: &mut File, path: &Path, text: &str) -> Result<(), StateDirError> 
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -133,7 +121,7 @@ mod tests {
         let path = dir.path().join("state");
         let first = StateDir::take(&path).unwrap();
         let id = first.node_id().unwrap();
-        assert!(matches!(StateDir::take(&path), Err(StateDirError::InUse(_))));
+        assert!(matches!(StateDir::take(&path), Err(StateDirError::Exclusive(ExclusiveError::InUse(_)))));
         drop(first);
         assert_eq!(StateDir::take(&path).unwrap().node_id().unwrap(), id);
     }

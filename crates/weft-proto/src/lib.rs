@@ -8,7 +8,7 @@ pub mod json;
 pub mod parts;
 pub mod status;
 
-/// The generated types of `weft.v1` and `weft.link.v1`.
+/// The generated types of `weft.v1`, `weft.link.v1` and `weft.state.v1`.
 pub mod generated {
     #![allow(missing_docs, unreachable_pub, clippy::all)]
 
@@ -22,10 +22,16 @@ pub mod generated {
                 tonic::include_proto!("weft.link.v1");
             }
         }
+        /// What a coordinator keeps on disk.
+        pub mod state {
+            pub mod v1 {
+                tonic::include_proto!("weft.state.v1");
+            }
+        }
     }
 }
 
-pub use generated::weft::{link::v1 as link, v1};
+pub use generated::weft::{link::v1 as link, state::v1 as state, v1};
 
 /// The encoded descriptors of every message and service, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/weft_descriptor.bin"));

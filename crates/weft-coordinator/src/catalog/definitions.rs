@@ -63,6 +63,11 @@ impl Definitions {
         !self.known.contains_key(digest) && !self.refused.contains_key(digest)
     }
 
+    /// Whether some row names a definition.
+    pub(super) fn is_named(&self, digest: &Digest) -> bool {
+        self.uses.contains_key(digest)
+    }
+
     /// Counts rows that name a definition.
     pub(super) fn use_all(&mut self, digests: impl IntoIterator<Item = Digest>) {
         for digest in digests {

@@ -57,7 +57,7 @@ impl Catalog {
     }
 
     fn is_warming(&self) -> bool {
-        self.started.elapsed() < self.config.timings.warming
+        self.nodes.awaits_any() || self.started.elapsed() < self.config.timings.warming
     }
 
     fn basic(&self, visible: &Visible, skill: &Skill) -> v1::Skill {

@@ -54,6 +54,10 @@ impl Invoker {
             request.among = session.pin(&request.skill).map_err(refused)?;
             request.agent = session.agent;
         }
+        tokio::select! {
+            () = self.invocations.until_routable(&request) => {}
+            () = self.drain.begun() => return Err(refused(Refusal::Draining)),
+        }
         self.invocations.create(request, trace).await.map_err(refused)
     }
 

@@ -1,6 +1,6 @@
 //! `weft coordinator`.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -27,6 +27,10 @@ pub(crate) struct Coordinator {
     /// Its name, shown in the logs of nodes [default: coordinator]
     #[arg(long, env = "WEFT_NAME")]
     name: Option<String>,
+    /// Directory that keeps what the fleet offers for the next start, when known skills are listed and calls of them wait
+    /// for their nodes; one coordinator at a time [default: nothing is kept]
+    #[arg(long, env = "WEFT_STATE_DIR", value_name = "DIR")]
+    state_dir: Option<PathBuf>,
     /// Let skills up to this class run without a person's consent: mutating or dangerous
     #[arg(long, value_name = "CLASS")]
     allow: Option<Allowed>,
@@ -49,7 +53,11 @@ impl Coordinator {
         if let Some(name) = self.name.or_else(|| file.name.clone()) {
             config.name = name;
         }
-        let coordinator = weft_coordinator::Coordinator::build(config);
+        config.state_dir = self.state_dir.or_else(|| file.state_dir.clone());
+        let coordinator = tokio::task::spawn_blocking(move || weft_coordinator::Coordinator::build(config))
+            .await
+            .context("build the coordinator")?
+            .context("cannot start the coordinator")?;
         let listener = bind(self.listen.or(file.listen).unwrap_or_else(default_listen)).await?;
         let health = self.health.serve(file.health, Readiness::new(drain.clone()), drain.clone()).await?;
         let (handle, reload) = (coordinator.handle(), followed.reload());
@@ -77,7 +85,9 @@ impl Coordinator {
 
 /// Whether something differs that holds for a coordinator's life.
 fn needs_restart(old: &CoordinatorFile, new: &CoordinatorFile) -> bool {
-    let fixed = |file: &CoordinatorFile| (file.listen, file.name.clone(), file.allow, file.health);
+    let fixed = |file: &CoordinatorFile| {
+        (file.listen, file.name.clone(), file.allow, file.health, file.state_dir.clone())
+    };
     fixed(old) != fixed(new)
 }
 

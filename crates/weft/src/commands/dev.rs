@@ -78,7 +78,8 @@ impl Dev {
             settings: settings(&file),
             ..weft_coordinator::Config::default()
         };
-        let coordinator = weft_coordinator::Coordinator::build(config);
+        let coordinator =
+            weft_coordinator::Coordinator::build(config).context("cannot start the coordinator")?;
 
         let (node_handle, coordinator_handle) = (node.handle(), coordinator.handle());
         let managed = skill_dirs.clone();
