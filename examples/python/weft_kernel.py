@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A small kernel for weft: lists skills as tools, calls them, and lets a scripted model choose among them."""
+"""A small kernel for weft: lists skills as a prompt and as tools, calls them, and lets a scripted model choose."""
 
 import argparse
 import contextlib
@@ -57,8 +57,9 @@ def load_protos(proto, cache):
         shutil.rmtree(fresh, ignore_errors=True)
     sys.path.insert(0, str(compiled))
     pb = types.SimpleNamespace()
-    for name in ("types_pb2", "catalog_pb2", "catalog_pb2_grpc", "invocation_pb2", "invocation_pb2_grpc"):
-        vars(pb).update(vars(importlib.import_module(f"weft.v1.{name}")))
+    for name in ("types", "catalog", "session", "invocation"):
+        for module in (f"{name}_pb2", f"{name}_pb2_grpc"):
+            vars(pb).update(vars(importlib.import_module(f"weft.v1.{module}")))
     return pb
 
 
@@ -81,11 +82,11 @@ class Refused(Exception):
 class Invocation:
     """One invocation: its events once each and in order, however often the stream breaks."""
 
-    def __init__(self, kernel, skill, args):
+    def __init__(self, kernel, skill, args, session=""):
         self.kernel, self.pb = kernel, kernel.pb
         self.id, self.sequence, self.finished, self.chunks = "", 0, None, bytearray()
         # The request id makes a second try attach to the first one instead of running the skill twice.
-        ids = {"agent": kernel.agent, "request_id": str(uuid.uuid4())}
+        ids = {"agent": kernel.agent, "session_id": session, "request_id": str(uuid.uuid4())}
         self.request = self.pb.InvokeRequest(invocation=self.pb.InvocationRequest(skill=skill, args=args, **ids))
 
     def open(self):
@@ -161,6 +162,35 @@ class Invocation:
             self.finished = event
 
 
+class Session:
+    """What the agent sees, held still while it works: taken anew between its turns and never within one."""
+
+    def __init__(self, kernel):
+        self.kernel, self.pb, self.id, self.snapshot = kernel, kernel.pb, "", None
+
+    def begin_turn(self):
+        """Returns the keys of the skills that can be called, by tool name."""
+        known = self.snapshot.digest if self.snapshot else ""
+        request = self.pb.GetSessionRequest(session_id=self.id, begin_turn=True, known_snapshot=known)
+        try:
+            answer = self.kernel.sessions.GetSession(request, timeout=30)
+        except grpc.RpcError as error:
+            # There is none yet, or it was idle for long, or the coordinator has started anew.
+            if Refused(error).reason != "SESSION_NOT_FOUND":
+                raise
+            opening = self.pb.OpenSessionRequest(agent=self.kernel.agent)
+            answer = self.kernel.sessions.OpenSession(opening, timeout=30)
+        self.id = answer.session.id
+        if answer.HasField("snapshot"):  # else it is the one that is here
+            self.snapshot = answer.snapshot
+        return {skill.tool_name: skill.key for skill in self.snapshot.skills
+                if skill.kind == self.pb.SKILL_KIND_EXECUTABLE and not skill.hidden_from_prompts}
+
+    def close(self):
+        with contextlib.suppress(grpc.RpcError):  # it ends by itself when nobody uses it
+            self.kernel.sessions.CloseSession(self.pb.CloseSessionRequest(session_id=self.id), timeout=10)
+
+
 class Kernel:
     """A connection to a coordinator."""
 
@@ -174,6 +204,7 @@ class Kernel:
         channel = (grpc.secure_channel if tls else grpc.insecure_channel)(url.netloc, *tls, options=options)
         self.pb, self.agent = pb, agent
         self.catalog, self.invocations = pb.CatalogServiceStub(channel), pb.InvocationServiceStub(channel)
+        self.sessions = pb.SessionServiceStub(channel)
 
     def skills(self):
         """What a model may be offered: what can be run now and is not hidden from prompts."""
@@ -192,18 +223,31 @@ class Kernel:
             "parameters": json.loads(skill.definition.schema),
         }} for skill in self.skills()]
 
+    def prompt(self):
+        """The list of skills that goes into the system prompt."""
+        return self.catalog.RenderPrompt(self.pb.RenderPromptRequest(agent=self.agent), timeout=30).text
+
     def chat(self, script):
         """A model that reads its tool calls from a script, `TOOL [ARGS]` a line; prints the conversation."""
-        keys, worst = {skill.tool_name: skill.key for skill in self.skills()}, 0
+        session = Session(self)
+        try:
+            return self.play(session, script)
+        finally:
+            session.close()
+
+    def play(self, session, script):
+        """Each line of the script is a turn of the model."""
+        worst = 0
         lines = [line.strip() for line in script if line.strip() and not line.startswith("#")]
         for number, line in enumerate(lines, 1):
+            keys = session.begin_turn()
             name, _, args = line.partition(" ")
             call = {"name": name, "arguments": args.strip() or "{}"}
             calls = [{"id": f"call_{number}", "type": "function", "function": call}]
             print(json.dumps({"role": "assistant", "tool_calls": calls}), flush=True)
             code, result, trouble = NOT_FOUND, b"", f"there is no tool {name}"
             if name in keys:
-                code, result = Invocation(self, keys[name], call["arguments"].encode()).run()
+                code, result = Invocation(self, keys[name], call["arguments"].encode(), session.id).run()
                 trouble = f"the tool did not succeed, exit code {code}"
             content = result.decode() or json.dumps({"error": trouble})
             print(json.dumps({"role": "tool", "tool_call_id": f"call_{number}", "content": content}), flush=True)
@@ -225,6 +269,7 @@ def main():
     parser.add_argument("--cache", type=pathlib.Path, default=cache, help="directory for what is compiled from them")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("tools", help="print the skills as tool definitions")
+    commands.add_parser("prompt", help="print the list of skills for a system prompt")
     call = commands.add_parser("call", help="call one skill; stdout is its result")
     call.add_argument("name")
     call.add_argument("--args", default="{}", help="args as one JSON object")
@@ -235,6 +280,9 @@ def main():
     try:
         if options.command == "tools":
             print(json.dumps(kernel.tools(), indent=2))
+            return 0
+        if options.command == "prompt":
+            print(kernel.prompt())
             return 0
         if options.command == "chat":
             return kernel.chat(options.script)

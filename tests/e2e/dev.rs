@@ -3,9 +3,13 @@
 use std::{process::Command, time::Duration};
 
 use rustix::process::Signal;
+use serde_json::json;
 use weft_testkit::{Daemon, Skill, eventually, fabric::isolate};
 
-use crate::WEFT;
+use crate::{
+    WEFT,
+    operator::{Operator, SECONDS},
+};
 
 /// Starts `weft dev` in a directory and returns it with the commands that it prints.
 fn dev(dir: &std::path::Path, args: &[&str]) -> (Daemon, Vec<String>) {
@@ -52,6 +56,28 @@ fn dev_offers_the_skills_directory_it_stands_beside() {
     let call = commands.iter().find(|command| command.contains(" call ")).unwrap();
     let output = Command::new("sh").args(["-c", call]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), r#"{"n":5}"#);
+}
+
+#[test]
+fn devs_one_file_holds_for_coordinator_and_node_and_is_followed() {
+    let operator = Operator::new();
+    for name in ["seen", "unseen"] {
+        Skill::echo(name).write(&operator.path("skills"));
+    }
+    let list = |skills: &[&str]| json!({"agents": {"list": [{"id": "a", "skills": skills}]}});
+    let file = operator.write("dev.yaml", list(&["seen"]));
+    let (dev, _) = dev(&operator.path(""), &["--config", file.to_str().unwrap()]);
+    let greeting = dev.stdout();
+    let address = greeting.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+    let call = |skill: &str| {
+        let args = ["call", "--coordinator", address, "--agent", "a", skill];
+        Daemon::start(std::path::Path::new(WEFT), &args, isolate).finish(Duration::from_secs(20))
+    };
+    assert_eq!(call("seen").code, 0);
+    assert!(call("unseen").stderr.contains("SKILL_NOT_FOUND"));
+    operator.write("dev.yaml", list(&["unseen"]));
+    eventually("the other list", SECONDS, || (call("unseen").code == 0).then_some(()));
+    assert!(call("seen").stderr.contains("SKILL_NOT_FOUND"));
 }
 
 #[test]

@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod agents;
 mod api;
 mod architecture;
 mod bench;
+mod caller;
 mod cases;
+mod catalog_watch;
+mod configuration;
 mod dev;
 mod docs;
 mod doctor;
@@ -15,16 +19,22 @@ mod exact;
 mod fleet;
 mod hostile_node;
 mod kernel;
+mod layers;
 mod leaks;
 mod live_stderr;
 mod ongrid;
+mod operator;
+mod prompts;
 mod refusals;
 mod reload;
 mod requests;
 mod restarts;
 mod results;
+mod sessions;
 mod skill_commands;
+mod skill_files;
 mod supersede;
+mod tool_definitions;
 mod traces;
 
 use weft_testkit::Fabric;

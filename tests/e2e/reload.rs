@@ -3,9 +3,10 @@
 use std::{fs, time::Duration};
 
 use serde_json::json;
+use weft_proto::v1::{WatchCatalogRequest, WatchCatalogResponse, watch_catalog_response::Message};
 use weft_testkit::{Fabric, Skill, Spec, eventually};
 
-use crate::fabric;
+use crate::{fabric, operator::Operator, runtime};
 
 /// Within seconds, on a busy machine.
 const SECONDS: Duration = Duration::from_secs(10);
@@ -69,4 +70,44 @@ fn files_swapped_between_listing_and_start_are_never_run_unseen() {
         (fabric.weft(&["call", "swapped"]).stdout.trim() == r#"{"v":2}"#).then_some(())
     });
     drop(node);
+}
+
+/// The keys of each change up to the next bookmark.
+async fn changes(stream: &mut tonic::Streaming<WatchCatalogResponse>) -> Vec<Vec<String>> {
+    let mut changes = Vec::new();
+    loop {
+        let next = tokio::time::timeout(SECONDS, stream.message()).await.expect("a message in time");
+        match next.unwrap().unwrap().message.unwrap() {
+            Message::Change(change) => {
+                assert!(change.removed.is_empty(), "{change:?}");
+                changes.push(change.upserted.into_iter().map(|skill| skill.key).collect());
+            }
+            Message::Bookmark(_) => return changes,
+            Message::Reset(_) | Message::Heartbeat(_) => {}
+        }
+    }
+}
+
+#[test]
+fn a_burst_of_a_thousand_file_events_is_one_change_of_the_catalog() {
+    let operator = Operator::new();
+    let mut fabric = fabric();
+    // Quiet for so long only when the burst is over, however busy the machine.
+    let spec = operator.node(json!({"skills": {"load": {"watchDebounceMs": 1500}}}));
+    let _node = fabric.node("host", &["bursting", "still"].map(Skill::echo), &spec);
+    let dir = fabric.skills_of("host").join("bursting");
+    runtime().block_on(async {
+        let mut stream = fabric.client().watch_catalog(WatchCatalogRequest::default()).await.unwrap();
+        assert_eq!(changes(&mut stream).await, [["bursting", "still"]]);
+        let adverts = |coordinator: String| coordinator.matches("node advertised").count();
+        let before = adverts(fabric.coordinator().stderr());
+        for number in 0..1000 {
+            fs::write(dir.join(format!("data-{}.txt", number % 50)), number.to_string()).unwrap();
+        }
+        assert_eq!(changes(&mut stream).await, [["bursting"]]);
+        // And nothing comes after it: the next thing that is told is the next thing that happens.
+        Skill::echo("still").with("description", json!("changed")).write(&fabric.skills_of("host"));
+        assert_eq!(changes(&mut stream).await, [["still"]]);
+        assert_eq!(adverts(fabric.coordinator().stderr()), before + 2);
+    });
 }

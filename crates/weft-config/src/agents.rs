@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use weft_core::{
@@ -151,6 +151,10 @@ fn workspace(place: &Place<'_>, check: &mut Check, home: Option<&Home>) -> Optio
     let Some(home) = home else { return Some(written.to_owned()) };
     let expanded = home.expand(written).map(PathBuf::into_os_string).map(std::ffi::OsString::into_string);
     match expanded {
+        Ok(Ok(path)) if Path::new(&path).is_relative() => {
+            check.problem(place, "must be an absolute path, or start with ~/");
+            None
+        }
         Ok(Ok(path)) => Some(path),
         Ok(Err(_)) => {
             check.problem(place, "starts with a home directory whose name is not UTF-8; write it out");

@@ -14,6 +14,7 @@ pub(crate) struct Check {
     problems: Vec<Finding>,
     warnings: Vec<Finding>,
     unlisted: usize,
+    strangers: usize,
     /// The path of every key that was looked for, and whether it was there.
     #[cfg(test)]
     pub(crate) asked: Vec<(String, bool)>,
@@ -27,6 +28,12 @@ impl Check {
         } else {
             self.unlisted += 1;
         }
+    }
+
+    /// Notes that nothing known is like a key.
+    pub(crate) fn stranger(&mut self, place: &Place<'_>, message: String) {
+        self.strangers += 1;
+        self.problem(place, message);
     }
 
     /// Notes that something works, but hardly as meant.
@@ -44,6 +51,6 @@ impl Check {
         if self.unlisted > 0 {
             self.problems.push(Finding::whole(format!("and {} more problems", self.unlisted)));
         }
-        Err(Error { file: None, problems: self.problems, missing: false })
+        Err(Error { file: None, problems: self.problems, missing: false, strangers: self.strangers })
     }
 }

@@ -70,11 +70,13 @@ pub struct Error {
     pub problems: Vec<Finding>,
     /// There is no such file.
     pub missing: bool,
+    /// How many of the problems are keys that nothing known here is like: the file may be meant for somebody else.
+    pub strangers: usize,
 }
 
 impl Error {
     pub(crate) fn of(problem: Finding) -> Self {
-        Self { file: None, problems: vec![problem], missing: false }
+        Self { file: None, problems: vec![problem], missing: false, strangers: 0 }
     }
 
     pub(crate) fn in_file(self, file: &Path) -> Self {

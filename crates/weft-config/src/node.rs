@@ -389,6 +389,13 @@ config: { browser: { enabled: true } }
     }
 
     #[test]
+    fn keys_that_are_like_none_are_counted_as_strangers() {
+        let strangers = |text: &str| parse(text).unwrap_err().strangers;
+        assert_eq!(strangers("slot: 2\nslots: none"), 0, "meant for a node, with mistakes");
+        assert_eq!(strangers("listen: x\nskills: { limits: {} }"), 2, "meant for a coordinator");
+    }
+
+    #[test]
     fn an_address_may_leave_out_scheme_and_port() {
         for text in ["http://h:1", "https://h", "h", "h:1", "10.0.0.1:1", "http://[::1]:9338/", "[::1]"] {
             let value = parse(&format!("coordinator: '{text}'")).unwrap().value;

@@ -290,11 +290,14 @@ impl<'a> Table<'a> {
     /// Like [`Table::finish`]; the hint stands where no key is alike.
     pub(crate) fn finish_with(self, check: &mut Check, hint: &str) {
         for member in self.unknown() {
-            let message = match suggest::nearest(&member.name, &self.known) {
-                Some(meant) => format!("unknown key; did you mean {meant}?"),
-                None => format!("unknown key; known here: {}{hint}", self.known.join(", ")),
-            };
-            check.problem(&self.place.member(member), message);
+            let place = self.place.member(member);
+            match suggest::nearest(&member.name, &self.known) {
+                Some(meant) => check.problem(&place, format!("unknown key; did you mean {meant}?")),
+                None => {
+                    let known = self.known.join(", ");
+                    check.stranger(&place, format!("unknown key; known here: {known}{hint}"));
+                }
+            }
         }
     }
 

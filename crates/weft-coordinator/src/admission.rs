@@ -16,7 +16,7 @@ use weft_core::{
 use crate::{
     catalog::Keeper,
     nodes::Nodes,
-    router::{self, Wish},
+    router::{self, Candidate, Wish},
     visible::Visible,
 };
 
@@ -56,8 +56,7 @@ impl Admission<'_> {
             .among(&request.among)
             .in_sandbox(visible.is_sandboxed());
         let args = Args::parse(request.args.clone()).map_err(|error| args_refused(request, &error))?;
-        let candidates = router::candidates(skill, &wish, |node| self.nodes.view(node));
-        let Some(candidate) = router::choose(&candidates) else {
+        let Some(candidate) = self.route(skill, &wish, &[]) else {
             return Err(router::refusal(skill, &self.nodes.views(), &wish));
         };
         let variant = candidate.variant;
@@ -88,6 +87,20 @@ impl Admission<'_> {
         };
         self.judge(request, &plan)?;
         Ok((plan, Route { node: candidate.node, digest: variant.digest }))
+    }
+
+    fn route<'s>(&self, skill: &'s Skill, wish: &Wish<'_>, avoid: &[NodeId]) -> Option<Candidate<'s>> {
+        router::route(skill, wish, avoid, || self.nodes.draw(), |node| self.nodes.view(node))
+    }
+
+    /// Whether a node that is on its way could take a request for which there is none now.
+    pub(crate) fn waits(&self, request: &Request) -> bool {
+        let visible = self.visible(request);
+        let Some(skill) = visible.get(&request.skill) else { return false };
+        let Ok(wish) = Wish::new(&request.target, request.pinned, self.nodes) else { return false };
+        let wish = wish.among(&request.among).in_sandbox(visible.is_sandboxed());
+        self.route(skill, &wish, &[]).is_none()
+            && self.nodes.any_awaited(|node| skill.on_node(node).is_some())
     }
 
     fn visible(&self, request: &Request) -> Visible {
@@ -126,9 +139,7 @@ impl Admission<'_> {
             .ok()?
             .with_digest(digest)
             .in_sandbox(visible.is_sandboxed());
-        let mut candidates = router::candidates(skill, &wish, |node| self.nodes.view(node));
-        candidates.retain(|candidate| !avoid.contains(&candidate.node));
-        router::choose(&candidates)
+        self.route(skill, &wish, avoid)
             .map(|candidate| Route { node: candidate.node, digest: candidate.variant.digest })
     }
 

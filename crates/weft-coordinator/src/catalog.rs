@@ -30,8 +30,8 @@ use crate::settings::Settings;
 
 /// Shortest time between two merges: a burst of adverts costs one.
 const MERGE_PAUSE: Duration = Duration::from_millis(20);
-/// Most nodes that are merged before others may look and tell again.
-const MERGED_AT_ONCE: usize = 128;
+/// Most nodes that are merged before others may look and tell again: a few milliseconds, when each has a hundred skills.
+const MERGED_AT_ONCE: usize = 32;
 
 /// The merged catalog of one moment, and all that is needed to judge a call by it.
 #[derive(Debug, Default)]
@@ -39,6 +39,7 @@ pub(crate) struct Merged {
     catalog: Catalog,
     compiled: Map<Digest, Arc<Compiled>>,
     accepted: Map<(Scope, SkillKey), Class>,
+    diagnosed: Map<NodeId, Arc<Advert>>,
     settings: Arc<Settings>,
     /// Grows with every change of the settings.
     settings_revision: u64,
@@ -57,6 +58,11 @@ impl Merged {
         let accepted = |scope: &Scope| self.accepted.get(&(scope.clone(), skill.key.clone())).copied();
         // An agent's own copy raises nobody else's class, and lowers neither that of the common copy nor its own.
         skill.class_of(variant, accepted(&Scope::All).max(accepted(&skill.scope)))
+    }
+
+    /// What the nodes offer that have something to complain about.
+    pub(crate) fn diagnosed(&self) -> &Map<NodeId, Arc<Advert>> {
+        &self.diagnosed
     }
 
     /// What the operator decided.
@@ -103,6 +109,8 @@ struct Held {
     /// Nodes that may bring something else by now.
     dirty: HashSet<NodeId>,
     definitions: Definitions,
+    /// What rows named that are gone: forgotten once the catalog names it no more.
+    released: Vec<Digest>,
     /// Rows that are the same on many nodes are held once.
     rows: HashSet<Arc<Row>>,
     /// Beyond this many, rows that no advert holds any more are dropped.
@@ -113,8 +121,37 @@ struct Held {
     settings: Arc<Settings>,
     settings_revision: u64,
     catalog: Catalog,
+    /// The adverts with diagnostics: mostly few, and looked at with every list of skills.
+    diagnosed: Map<NodeId, Arc<Advert>>,
     revision: u64,
     changes: Changes,
+}
+
+impl Held {
+    /// Puts what a node told into the catalog. Returns what changed.
+    fn take_in(&mut self, node: &NodeId) -> BTreeSet<(Scope, SkillKey)> {
+        let old = self.offers.remove(node).unwrap_or_default();
+        let told = self.nodes.get(node);
+        let new = told.map(|told| told.offer(&self.definitions, &self.settings)).unwrap_or_default();
+        let changed = self.catalog.replace(node, &old, &new);
+        if told.is_some() {
+            self.offers.insert(node.clone(), new);
+        }
+        changed
+    }
+
+    /// Notes whether a node has something to complain about. Returns whether that is something else than before.
+    fn diagnose(&mut self, node: &NodeId) -> bool {
+        let advert = self.nodes.get(node).map(|told| &told.advert);
+        match advert.filter(|advert| !advert.diagnostics.is_empty()) {
+            None => self.diagnosed.remove_mut(node),
+            Some(advert) if self.diagnosed.get(node).is_some_and(|old| Arc::ptr_eq(old, advert)) => false,
+            Some(advert) => {
+                self.diagnosed.insert_mut(node.clone(), advert.clone());
+                true
+            }
+        }
+    }
 }
 
 /// What one node told.
@@ -136,9 +173,10 @@ impl Told {
     fn rows(&self, definitions: &Definitions) -> Vec<Arc<Row>> {
         let effective = |row: &Arc<Row>| {
             let earlier = || self.previous.get(&(row.scope.clone(), row.key.clone()));
-            match definitions.is_missing(&row.definition) {
-                true if !self.previous.is_empty() => earlier().unwrap_or(row).clone(),
-                _ => row.clone(),
+            let waits = row.shadowed_by.is_none() && !self.previous.is_empty();
+            match waits && definitions.is_missing(&row.definition) {
+                true => earlier().unwrap_or(row).clone(),
+                false => row.clone(),
             }
         };
         self.advert.rows.iter().map(effective).collect()
@@ -268,7 +306,8 @@ impl Keeper {
         if let Ok(compiled) = Compiled::of(bytes) {
             let mut held = self.held();
             if held.definitions.is_missing(&digest) && held.definitions.is_named(&digest) {
-                held.definitions.settle(digest, Ok(compiled));
+                let waiting = held.definitions.settle(digest, Ok(compiled));
+                held.dirty.extend(waiting);
             }
         }
     }
@@ -288,6 +327,10 @@ impl Keeper {
     ) -> Vec<Digest> {
         let mut held = self.held();
         let held = &mut *held;
+        // A session that is superseded says nothing any more.
+        if held.nodes.get(node).is_some_and(|told| told.epoch > epoch) {
+            return Vec::new();
+        }
         let mut advert = advert;
         for row in &mut advert.rows {
             match held.rows.get(row) {
@@ -302,16 +345,20 @@ impl Keeper {
             .filter(|digest| held.definitions.is_missing(digest))
             .collect();
         let old = held.nodes.remove(node);
+        // It may be draining already.
+        let ready = old.as_ref().is_none_or(|old| old.epoch != epoch || old.ready);
         let mut previous = HashMap::new();
         if let Some(old) = old.as_ref().filter(|_| !missing.is_empty()) {
+            let place = |row: &Arc<Row>| (row.scope.clone(), row.key.clone());
+            let waiting = advert.rows.iter().filter(|row| missing.contains(&row.definition));
+            let waiting: HashSet<_> = waiting.map(place).collect();
             let known = |row: &Arc<Row>| {
                 row.shadowed_by.is_none() && held.definitions.known().contains_key(&row.definition)
             };
             let rows = old.rows(&held.definitions).into_iter().filter(known);
-            previous.extend(rows.map(|row| ((row.scope.clone(), row.key.clone()), row)));
+            previous.extend(rows.map(|row| (place(&row), row)).filter(|(place, _)| waiting.contains(place)));
         }
-        let mut told =
-            Told { epoch, ready: true, labels: labels.clone(), advert: Arc::new(advert), previous };
+        let mut told = Told { epoch, ready, labels: labels.clone(), advert: Arc::new(advert), previous };
         let refused: BTreeSet<Digest> = told.advert.rows.iter().map(|row| row.definition).collect();
         for digest in refused {
             if let Some(malformed) = held.definitions.refusal(&digest) {
@@ -320,8 +367,10 @@ impl Keeper {
         }
         held.definitions.use_all(told.names());
         if let Some(old) = old {
-            held.definitions.release_all(old.names());
+            held.definitions.wait_no_more(node);
+            held.released.extend(old.names());
         }
+        held.definitions.wait(node, missing.iter().copied());
         held.nodes.insert(node.clone(), told);
         held.dirty.insert(node.clone());
         let now = Instant::now();
@@ -335,11 +384,13 @@ impl Keeper {
         let mut held = self.held();
         if let Some(told) = held.nodes.get_mut(node)
             && told.epoch <= epoch
-            && told.ready != ready
         {
-            (told.ready, told.epoch) = (ready, epoch);
-            held.dirty.insert(node.clone());
-            self.changed.notify_one();
+            told.epoch = epoch;
+            if told.ready != ready {
+                told.ready = ready;
+                held.dirty.insert(node.clone());
+                self.changed.notify_one();
+            }
         }
     }
 
@@ -365,15 +416,15 @@ impl Keeper {
         let refused = compiled.as_ref().err().cloned();
         let mut held = self.held();
         let held = &mut *held;
-        if !held.nodes.values().any(names) {
+        // Somebody else may have been faster, or all who named it are gone.
+        if !held.definitions.is_missing(&digest) || held.definitions.waiting(&digest).next().is_none() {
             return Ok(());
         }
-        held.definitions.settle(digest, compiled);
-        for (node, told) in held.nodes.iter_mut().filter(|(_, told)| names(told)) {
-            if let Some(malformed) = &refused {
+        for node in held.definitions.settle(digest, compiled) {
+            if let (Some(malformed), Some(told)) = (&refused, held.nodes.get_mut(&node)) {
                 refuse_rows(Arc::make_mut(&mut told.advert), digest, malformed);
             }
-            held.dirty.insert(node.clone());
+            held.dirty.insert(node);
         }
         self.tell();
         refused.map_or(Ok(()), Err)
@@ -388,19 +439,13 @@ impl Keeper {
         let mut held = self.held();
         let held = &mut *held;
         let mut asks: HashMap<NodeId, Ask> = HashMap::new();
-        for (digest, silent) in held.definitions.overdue(now) {
-            let names =
-                |told: &Told| told.ready && told.advert.rows.iter().any(|row| row.definition == digest);
-            let able = || held.nodes.iter().filter(|(_, told)| names(told));
-            let Some((node, told)) = able().find(|(node, _)| **node != silent).or_else(|| able().next())
-            else {
-                continue;
-            };
-            let (node, epoch) = (node.clone(), told.epoch);
-            if held.definitions.ask(digest, &node, now) {
-                let ask = asks.entry(node.clone()).or_insert(Ask { node, epoch, digests: Vec::new() });
-                ask.digests.push(digest);
-            }
+        for digest in held.definitions.overdue(now) {
+            // One that is only on its way has no session to be asked in.
+            let able = |node: &NodeId| held.nodes.get(node).is_some_and(|told| told.ready && told.epoch > 0);
+            let Some(node) = held.definitions.next(&digest, able).cloned() else { continue };
+            let Some(epoch) = held.nodes.get(&node).map(|told| told.epoch) else { continue };
+            held.definitions.turn_to(digest, &node, now);
+            asks.entry(node.clone()).or_insert(Ask { node, epoch, digests: Vec::new() }).digests.push(digest);
         }
         asks.into_values().collect()
     }
@@ -411,7 +456,8 @@ impl Keeper {
         if held.nodes.get(node).is_some_and(|told| told.epoch <= epoch)
             && let Some(told) = held.nodes.remove(node)
         {
-            held.definitions.release_all(told.names());
+            held.definitions.wait_no_more(node);
+            held.released.extend(told.names());
             held.dirty.insert(node.clone());
             self.tell();
         }
@@ -431,9 +477,11 @@ impl Keeper {
             .filter(|(_, told)| told.has_workspaces())
             .map(|(node, _)| node.clone())
             .collect();
-        held.dirty.extend(with_workspaces);
-        self.publish(&mut held, BTreeSet::new());
-        self.changed.notify_one();
+        let mut changed = BTreeSet::new();
+        for node in with_workspaces {
+            changed.append(&mut held.take_in(&node));
+        }
+        self.publish(&mut held, changed);
     }
 
     /// Merges whenever something changed and tells `merged` afterwards. Runs for ever.
@@ -453,36 +501,24 @@ impl Keeper {
         let mut held = self.held();
         let some: Vec<NodeId> = held.dirty.iter().take(MERGED_AT_ONCE).cloned().collect();
         let mut changed = BTreeSet::new();
+        let mut diagnosed = false;
         for node in some {
             held.dirty.remove(&node);
-            let held = &mut *held;
-            let old = held.offers.remove(&node).unwrap_or_default();
-            let told = held.nodes.get(&node);
-            let new = told.map(|told| told.offer(&held.definitions, &held.settings)).unwrap_or_default();
-            changed.append(&mut held.catalog.replace(&node, &old, &new));
-            if told.is_some() {
-                held.offers.insert(node, new);
-            }
+            diagnosed |= held.diagnose(&node);
+            changed.append(&mut held.take_in(&node));
         }
         if !changed.is_empty() {
-            for (scope, key) in &changed {
-                let agent = match scope {
-                    Scope::All => None,
-                    Scope::Agent(agent) => Some(agent),
-                };
-                let skill = held.catalog.find(agent, key).filter(|skill| skill.scope == *scope);
-                let Some(skill) = skill else { continue };
-                let class = skill.shown().definition.class;
-                let place = (scope.clone(), key.clone());
-                if !held.accepted.contains_key(&place) && held.accepted.size() < MAX_ACCEPTED {
-                    held.accepted.insert_mut(place, class);
-                }
-            }
             self.publish(&mut held, changed);
+        } else if diagnosed {
+            self.show(&held);
         }
         if held.rows.len() > held.rows_limit.max(FEW_ROWS) {
             held.rows.retain(|row| Arc::strong_count(row) > 1);
             held.rows_limit = 2 * held.rows.len();
+        }
+        if held.dirty.is_empty() {
+            let released = std::mem::take(&mut held.released);
+            held.definitions.release_all(released);
         }
         !held.dirty.is_empty()
     }
@@ -494,17 +530,36 @@ impl Keeper {
 
     /// Lets everybody see what is held now.
     fn publish(&self, held: &mut Held, changed: BTreeSet<(Scope, SkillKey)>) {
+        for (scope, key) in &changed {
+            let agent = match scope {
+                Scope::All => None,
+                Scope::Agent(agent) => Some(agent),
+            };
+            let skill = held.catalog.find(agent, key).filter(|skill| skill.scope == *scope);
+            let Some(skill) = skill else { continue };
+            let class = skill.shown().definition.class;
+            let place = (scope.clone(), key.clone());
+            if !held.accepted.contains_key(&place) && held.accepted.size() < MAX_ACCEPTED {
+                held.accepted.insert_mut(place, class);
+            }
+        }
         held.revision += 1;
         held.changes.note(held.revision, changed);
+        self.show(held);
+        self.revisions.send_replace(held.revision);
+    }
+
+    /// The same for what is of no concern to those who follow the catalog.
+    fn show(&self, held: &Held) {
         self.merged.store(Arc::new(Merged {
             catalog: held.catalog.clone(),
             compiled: held.definitions.known().clone(),
             accepted: held.accepted.clone(),
+            diagnosed: held.diagnosed.clone(),
             settings: held.settings.clone(),
             settings_revision: held.settings_revision,
             revision: held.revision,
         }));
-        self.revisions.send_replace(held.revision);
     }
 }
 
@@ -521,6 +576,7 @@ fn refuse_rows(advert: &mut Advert, definition: Digest, malformed: &Malformed) {
             rule: malformed.field.to_owned(),
             message: format!("the coordinator refused the definition: {}", malformed.message),
             key: Some(row.key.clone()),
+            scope: row.scope.clone(),
         })
         .collect();
     advert.diagnostics.extend(said);
@@ -601,7 +657,7 @@ mod tests {
         keeper.merge();
         let catalog = keeper.current();
         assert!(catalog.is_empty());
-        let said = &catalog.invalid(&SkillKey::normalise("a").unwrap()).unwrap().get(&node).unwrap()[0];
+        let said = &catalog.invalid(None, &SkillKey::normalise("a").unwrap()).unwrap().get(&node).unwrap()[0];
         assert!(said.message.contains("refused"), "{said}");
     }
 
@@ -664,7 +720,7 @@ mod tests {
         assert!(keeper.advertise(&two, 1, &Labels::new(), advert(digest)).is_empty());
         keeper.merge();
         let key = SkillKey::normalise("a").unwrap();
-        assert_eq!(keeper.current().invalid(&key).unwrap().size(), 2);
+        assert_eq!(keeper.current().invalid(None, &key).unwrap().size(), 2);
     }
 
     #[test]
@@ -740,6 +796,30 @@ mod tests {
         keeper.withdraw(&two, 1);
         own(Class::Dangerous, 2);
         assert_eq!((class(Some(&agent)), class(None)), (Class::Dangerous, Class::Mutating));
+    }
+
+    #[test]
+    fn only_nodes_with_something_to_complain_about_are_listed_for_it() {
+        let keeper = Keeper::new(Settings::default());
+        let (bytes, digest) = encode_definition(&definition(Class::Safe));
+        let (one, two) = ("n1".parse().unwrap(), "n2".parse().unwrap());
+        keeper.advertise(&one, 1, &Labels::new(), advert(digest));
+        keeper.define(&one, &bytes).unwrap();
+        keeper.merge();
+        let before = keeper.current();
+        assert!(before.diagnosed().is_empty());
+        let mut complaining = advert(digest);
+        refuse_rows(&mut complaining, digest, &Malformed::new("schema", "is odd"));
+        complaining.diagnostics[0].severity = Severity::Warning;
+        keeper.advertise(&one, 1, &Labels::new(), complaining);
+        keeper.merge();
+        let now = keeper.current();
+        assert_eq!(now.diagnosed().keys().collect::<Vec<_>>(), [&one]);
+        assert_eq!(now.revision(), before.revision(), "a warning changes no skill");
+        keeper.advertise(&two, 1, &Labels::new(), advert(digest));
+        keeper.withdraw(&one, 1);
+        keeper.merge();
+        assert!(keeper.current().diagnosed().is_empty());
     }
 
     #[test]

@@ -20,6 +20,10 @@ use crate::nodes::{Nodes, Presence};
 
 /// How long a node may take to send a piece.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a file may take, whoever sends it.
+const WHOLE: Duration = Duration::from_secs(30);
+/// Longest reason of a node that is passed on, in bytes.
+const REASON: usize = 300;
 /// Providers that are asked one after the other.
 const TRIES: usize = 3;
 
@@ -28,14 +32,6 @@ const TRIES: usize = 3;
 pub(crate) struct Files {
     waiting: DashMap<(NodeId, u64), oneshot::Sender<link::FileContent>>,
     last: AtomicU64,
-}
-
-/// Why a provider did not give a file.
-enum Failure {
-    /// Another provider may have it.
-    Away(String),
-    /// The files are the same everywhere, so this holds for all.
-    Said(String),
 }
 
 impl Files {
@@ -53,16 +49,29 @@ impl Files {
         let skill = &variant.definition.key;
         let not_found =
             |why: String| Refusal::FileNotFound { skill: skill.clone(), path: path.to_owned(), why };
-        let mut away = "no node that has its files is connected".to_owned();
+        match timeout(WHOLE, self.read_from_any(nodes, variant, agent, path)).await {
+            Ok(read) => read.map_err(not_found),
+            Err(_) => Err(not_found(format!("it did not come within {} s", WHOLE.as_secs()))),
+        }
+    }
+
+    /// Reads from one provider after the other: one may be busy, behind, or lie.
+    async fn read_from_any(
+        &self,
+        nodes: &Nodes,
+        variant: &Variant,
+        agent: Option<&AgentId>,
+        path: &str,
+    ) -> Result<Bytes, String> {
+        let mut why = "no node that has its files is connected".to_owned();
         let providers = variant.providers.iter().filter(|(_, provider)| provider.ready);
         for (node, _) in providers.take(TRIES) {
             match self.read_from(nodes, node, variant, agent, path).await {
                 Ok(content) => return Ok(content),
-                Err(Failure::Said(why)) => return Err(not_found(why)),
-                Err(Failure::Away(why)) => away = why,
+                Err(reason) => why = reason,
             }
         }
-        Err(not_found(away))
+        Err(why)
     }
 
     async fn read_from(
@@ -72,7 +81,7 @@ impl Files {
         variant: &Variant,
         agent: Option<&AgentId>,
         path: &str,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, String> {
         let mut content = BytesMut::new();
         let mut whole: Option<Digest> = None;
         loop {
@@ -86,22 +95,23 @@ impl Files {
             };
             let piece = self.ask(nodes, node, request).await?;
             if !piece.error.is_empty() {
-                return Err(Failure::Said(piece.error));
+                let end = piece.error.floor_char_boundary(REASON);
+                return Err(piece.error[..end].to_owned());
             }
             let digest = piece.file_digest.as_ref().try_into().map(Digest::from_bytes);
-            let digest = digest.map_err(|_| Failure::Away("its node sent no digest of it".into()))?;
+            let digest = digest.map_err(|_| "its node sent no digest of it".to_owned())?;
             if *whole.get_or_insert(digest) != digest {
-                return Err(Failure::Away("it changed while it was read".into()));
+                return Err("it changed while it was read".to_owned());
             }
             content.extend_from_slice(&piece.data);
             let (have, size) = (content.len() as u64, piece.size);
             if size > limits::FILE_BYTES || have > size || (piece.data.is_empty() && have < size) {
-                return Err(Failure::Away("its node sent something else than it said".into()));
+                return Err("its node sent something else than it said".to_owned());
             }
             if have == size {
                 return match Digest::of(&content) == digest {
                     true => Ok(content.freeze()),
-                    false => Err(Failure::Away("its node sent something else than it said".into())),
+                    false => Err("its node sent something else than it said".to_owned()),
                 };
             }
         }
@@ -112,8 +122,8 @@ impl Files {
         nodes: &Nodes,
         node: &NodeId,
         request: link::FileRequest,
-    ) -> Result<link::FileContent, Failure> {
-        let away = || Failure::Away("its node went away".into());
+    ) -> Result<link::FileContent, String> {
+        let away = || "its node went away".to_owned();
         let view = nodes.view(node).filter(|view| view.presence == Presence::Connected).ok_or_else(away)?;
         let request_id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answer) = oneshot::channel();
@@ -125,7 +135,7 @@ impl Files {
         match timeout(PATIENCE, answer).await {
             Ok(Ok(content)) => Ok(content),
             Ok(Err(_)) => Err(away()),
-            Err(_) => Err(Failure::Away(format!("its node did not answer within {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(format!("its node did not answer within {} s", PATIENCE.as_secs())),
         }
     }
 

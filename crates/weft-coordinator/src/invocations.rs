@@ -16,10 +16,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use dashmap::DashMap;
 use jiff::Timestamp;
 use tokio::time::Instant;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use weft_core::{
     event::EventKind,
-    ids::{InvocationId, NodeId},
+    ids::{AgentId, InvocationId, NodeId},
     invocation::{Invocation, Request, State, Trigger},
     limits,
     node::Target,
@@ -47,6 +47,10 @@ use crate::{
     config::Config,
     nodes::Nodes,
 };
+
+/// How often it is looked whether a node is back that a call waits for: thousands come back at the same time, and many
+/// calls may wait for them.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub(crate) struct Invocations {
@@ -88,18 +92,26 @@ impl Invocations {
         }
     }
 
+    /// For which agent the invocation is that a request's id stands for: that of its session, when it is in one and
+    /// names none. `None`: there is no such invocation.
+    pub(crate) async fn agent_of_known(&self, request: &Request) -> Result<Option<Option<AgentId>>, Refusal> {
+        let Some(id) = &request.request_id else { return Ok(None) };
+        let known = self.store.find_request(&request.caller, id).await.map_err(internal)?;
+        Ok(known.map(|known| match (&request.agent, &request.session) {
+            (None, Some(session)) if known.request.session.as_ref() == Some(session) => known.request.agent,
+            _ => request.agent.clone(),
+        }))
+    }
+
     /// Waits while a request could only be refused because the nodes that have its skill are on their way, after a
     /// restart of the coordinator. Cancel safe: nothing is created here.
     pub(crate) async fn until_routable(&self, request: &Request) {
-        let mut awaited = self.nodes.awaited();
-        let mut revisions = self.catalog.revisions();
-        let away = || matches!(self.admission().admit(request), Err(Refusal::NodeOffline { .. }));
+        if !self.nodes.awaits_any() {
+            return;
+        }
         let back = async {
-            while *awaited.borrow_and_update() > 0 && away() {
-                tokio::select! {
-                    _ = awaited.changed() => {}
-                    _ = revisions.changed() => {}
-                }
+            while self.admission().waits(request) {
+                sleep(BETWEEN_LOOKS).await;
             }
         };
         let _ = timeout(self.config.timings.queue_wait, back).await;

@@ -49,8 +49,7 @@ const ASKED_AT_ONCE: usize = 16;
 const MAX_LABELS: usize = 64;
 const MAX_LABEL: usize = 256;
 
-/// What a link needs of the coordinator.
-#[derive(Clone)]
+/// What a link needs of the coordinator; all links share it.
 pub(crate) struct Links {
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) catalog: Arc<Keeper>,
@@ -63,7 +62,7 @@ pub(crate) struct Links {
 
 /// A session that a hello opened.
 pub(crate) struct Session {
-    links: Links,
+    links: Arc<Links>,
     id: NodeId,
     name: String,
     labels: Labels,
@@ -109,7 +108,7 @@ struct Done {
 impl Links {
     /// Reads a hello and opens a session.
     pub(crate) async fn open(
-        &self,
+        self: &Arc<Self>,
         mut incoming: Streaming<link::ConnectRequest>,
     ) -> Result<(Session, Opened), Refusal> {
         let first = timeout(HELLO, incoming.message()).await.ok().and_then(Result::ok).flatten();
@@ -255,13 +254,14 @@ impl Session {
             }
             Some(connect_request::Message::Advert(advert)) => self.advertise(advert.try_into()?),
             Some(connect_request::Message::Definitions(definitions)) => {
-                for bytes in definitions.definitions {
-                    // The schema is compiled here, which a hostile one makes slow within its bounds.
-                    let (catalog, id) = (self.links.catalog.clone(), self.id.clone());
-                    let defined = tokio::task::spawn_blocking(move || catalog.define(&id, &bytes)).await;
-                    if let Ok(Err(malformed)) = defined {
-                        tracing::warn!(weft.node.id = %self.id, %malformed, "definition refused");
-                    }
+                // Schemas are compiled here, which a hostile one makes slow within its bounds.
+                let (catalog, id) = (self.links.catalog.clone(), self.id.clone());
+                let define = move || -> Vec<Malformed> {
+                    let all = definitions.definitions.iter();
+                    all.filter_map(|bytes| catalog.define(&id, bytes).err()).collect()
+                };
+                for malformed in tokio::task::spawn_blocking(define).await.unwrap_or_default() {
+                    tracing::warn!(weft.node.id = %self.id, %malformed, "definition refused");
                 }
             }
             Some(connect_request::Message::Events(events)) => self.report(events, recording).await?,

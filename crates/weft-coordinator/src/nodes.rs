@@ -3,21 +3,17 @@
 //! A node is routable while it has an open session, and listed until its lease ends.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use dashmap::DashMap;
 use jiff::Timestamp;
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
-use tonic::Status;
+use tokio::{sync::mpsc, time::Instant};
 use weft_core::{
     ids::{JournalId, NodeId},
     node::Node,
@@ -32,8 +28,9 @@ const OUTBOX: usize = 4096;
 /// Most alarms kept for one node.
 const MAX_ALARMS: usize = 16;
 
-/// What goes to a node.
-pub(crate) type ToNode = Result<link::ConnectResponse, Status>;
+/// What goes to a node. In a box, because a channel keeps room for a few dozen from its beginning, and there are
+/// thousands of channels.
+pub(crate) type ToNode = Box<link::ConnectResponse>;
 
 /// How a node is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,9 +62,20 @@ pub(crate) struct View {
 #[derive(Debug)]
 pub(crate) struct Nodes {
     known: DashMap<NodeId, Arc<Entry>>,
+    /// Locked before `known`, and whenever a node is put there.
+    listed: RwLock<Listed>,
     last_epoch: AtomicU64,
     /// How many nodes of the last life are on their way.
-    awaited: watch::Sender<usize>,
+    awaited: AtomicUsize,
+}
+
+/// The known nodes, where walking over all of them would be too dear.
+#[derive(Debug, Default)]
+struct Listed {
+    /// In no order, to draw from.
+    entries: Vec<Arc<Entry>>,
+    /// Names are not unique.
+    names: HashMap<String, BTreeSet<NodeId>>,
 }
 
 #[derive(Debug)]
@@ -128,6 +136,29 @@ impl Drop for Place {
     }
 }
 
+impl Listed {
+    fn add(&mut self, entry: Arc<Entry>) {
+        self.name(&entry.state().node);
+        self.entries.push(entry);
+    }
+
+    fn name(&mut self, node: &Node) {
+        self.names.entry(node.name.clone()).or_default().insert(node.id.clone());
+    }
+
+    fn rename(&mut self, old: &Node, new: &Node) {
+        if old.name != new.name {
+            if let Some(ids) = self.names.get_mut(&old.name) {
+                ids.remove(&old.id);
+                if ids.is_empty() {
+                    self.names.remove(&old.name);
+                }
+            }
+            self.name(new);
+        }
+    }
+}
+
 impl Entry {
     fn state(&self) -> MutexGuard<'_, State> {
         // No code that holds this lock can panic half-way through a change.
@@ -150,9 +181,18 @@ impl Nodes {
     pub(crate) fn new() -> Self {
         Self {
             known: DashMap::new(),
+            listed: RwLock::default(),
             last_epoch: AtomicU64::new(epoch_now()),
-            awaited: watch::Sender::new(0),
+            awaited: AtomicUsize::new(0),
         }
+    }
+
+    fn listed(&self) -> RwLockReadGuard<'_, Listed> {
+        self.listed.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listed_mut(&self) -> RwLockWriteGuard<'_, Listed> {
+        self.listed.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lists a node that was there in the last life. Its lease begins now.
@@ -173,20 +213,23 @@ impl Nodes {
             heard_at: now,
             alarms: VecDeque::new(),
         };
+        let mut listed = self.listed_mut();
         if let dashmap::Entry::Vacant(vacant) = self.known.entry(id) {
-            vacant.insert(Arc::new(Entry { outstanding: AtomicU32::new(0), state: Mutex::new(state) }));
-            self.awaited.send_modify(|awaited| *awaited += 1);
+            let entry = Arc::new(Entry { outstanding: AtomicU32::new(0), state: Mutex::new(state) });
+            listed.add(entry.clone());
+            vacant.insert(entry);
+            self.awaited.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Whether nodes of the last life are on their way.
     pub(crate) fn awaits_any(&self) -> bool {
-        *self.awaited.borrow() > 0
+        self.awaited.load(Ordering::Relaxed) > 0
     }
 
-    /// How many nodes of the last life are on their way, as it changes.
-    pub(crate) fn awaited(&self) -> watch::Receiver<usize> {
-        self.awaited.subscribe()
+    /// Whether such a node of the last life is on its way.
+    pub(crate) fn any_awaited(&self, such: impl Fn(&NodeId) -> bool) -> bool {
+        self.awaits_any() && self.known.iter().any(|entry| such(entry.key()) && entry.state().awaited)
     }
 
     /// Opens a session and supersedes the one before. `stale` is how long a healthy session may be silent;
@@ -201,7 +244,7 @@ impl Nodes {
         let epoch = self.last_epoch.fetch_add(1, Ordering::Relaxed) + 1;
         let (outbox, inbox) = mpsc::channel(OUTBOX);
         // Before anybody else can send in this session. A new channel has room.
-        let _ = outbox.try_send(Ok(link::ConnectResponse {
+        let _ = outbox.try_send(Box::new(link::ConnectResponse {
             message: Some(link::connect_response::Message::Welcome(welcome(epoch))),
         }));
         let id = arrival.node.id.clone();
@@ -219,12 +262,16 @@ impl Nodes {
             heard_at: now,
             alarms: VecDeque::new(),
         };
+        let mut listed = self.listed_mut();
         match self.known.entry(id) {
             dashmap::Entry::Vacant(vacant) => {
-                vacant.insert(Arc::new(Entry { outstanding: AtomicU32::new(0), state: Mutex::new(fresh) }));
+                let entry = Arc::new(Entry { outstanding: AtomicU32::new(0), state: Mutex::new(fresh) });
+                listed.add(entry.clone());
+                vacant.insert(entry);
             }
             dashmap::Entry::Occupied(occupied) => {
                 let mut state = occupied.get().state();
+                listed.rename(&state.node, &fresh.node);
                 let mut alarms = std::mem::take(&mut state.alarms);
                 if let Some(old) = state.outbox.take() {
                     let alive = state.heard.elapsed() < stale;
@@ -240,7 +287,7 @@ impl Nodes {
                         }
                         alarms.push_back(alarm);
                     }
-                    let _ = old.try_send(Ok(goodbye(
+                    let _ = old.try_send(Box::new(goodbye(
                         link::goodbye::Reason::Superseded,
                         "a newer session of the same identity took over",
                     )));
@@ -248,7 +295,7 @@ impl Nodes {
                 let awaited = state.awaited;
                 *state = State { alarms, ..fresh };
                 if awaited {
-                    self.awaited.send_modify(|awaited| *awaited -= 1);
+                    self.awaited.fetch_sub(1, Ordering::Relaxed);
                 }
             }
         }
@@ -259,7 +306,7 @@ impl Nodes {
     pub(crate) fn close(&self, id: &NodeId, epoch: u64) -> bool {
         let Some(entry) = self.known.get(id) else { return false };
         let mut state = entry.state();
-        let current = state.epoch == epoch && state.outbox.is_some();
+        let current = state.epoch == epoch;
         if current {
             state.outbox = None;
         }
@@ -301,7 +348,7 @@ impl Nodes {
             return false;
         }
         let Some(outbox) = &state.outbox else { return false };
-        match outbox.try_send(Ok(link::ConnectResponse { message: Some(message) })) {
+        match outbox.try_send(Box::new(link::ConnectResponse { message: Some(message) })) {
             Ok(()) => true,
             Err(error) => {
                 if matches!(error, mpsc::error::TrySendError::Full(_)) {
@@ -324,6 +371,19 @@ impl Nodes {
         self.known.get(id).map(|entry| view(&entry))
     }
 
+    /// One of the listed nodes, drawn at random.
+    pub(crate) fn draw(&self) -> Option<View> {
+        let listed = self.listed();
+        let at = (!listed.entries.is_empty()).then(|| rand::random_range(0..listed.entries.len()))?;
+        Some(view(&listed.entries[at]))
+    }
+
+    /// The listed nodes that fit.
+    pub(crate) fn matching(&self, fits: impl Fn(&View) -> bool) -> Vec<NodeId> {
+        let views = self.known.iter().map(|entry| view(&entry));
+        views.filter(fits).map(|view| view.node.id.clone()).collect()
+    }
+
     /// Every listed node, by name and id.
     pub(crate) fn views(&self) -> Vec<View> {
         let mut views: Vec<_> = self.known.iter().map(|entry| view(&entry)).collect();
@@ -340,12 +400,17 @@ impl Nodes {
             let silent = state.heard.elapsed();
             if silent > lease {
                 if state.awaited {
-                    self.awaited.send_modify(|awaited| *awaited -= 1);
+                    self.awaited.fetch_sub(1, Ordering::Relaxed);
                 }
                 lost.push(Lost { node: state.node.clone(), epoch: state.epoch, silent });
             }
             silent <= lease
         });
+        if !lost.is_empty() {
+            let mut listed = self.listed_mut();
+            *listed = Listed::default();
+            self.known.iter().for_each(|entry| listed.add(entry.clone()));
+        }
         lost
     }
 
@@ -359,17 +424,11 @@ impl Nodes {
         {
             return Ok(id);
         }
-        let mut named: Vec<NodeId> = self
-            .known
-            .iter()
-            .map(|entry| entry.state().node.clone())
-            .filter(|node| node.name == name)
-            .map(|node| node.id.clone())
-            .collect();
-        named.sort();
+        let listed = self.listed();
+        let named: Vec<&NodeId> = listed.names.get(name).into_iter().flatten().collect();
         match &named[..] {
             [] => Err(Refusal::NodeNotFound { node: name.to_owned() }),
-            [only] => Ok(only.clone()),
+            [only] => Ok(NodeId::clone(only)),
             [..] => Err(Refusal::NodeAmbiguous {
                 node: name.to_owned(),
                 ids: named.iter().take(8).map(ToString::to_string).collect(),
@@ -389,7 +448,7 @@ impl Nodes {
     pub(crate) fn say_goodbye(&self) {
         for entry in &self.known {
             if let Some(outbox) = entry.state().outbox.take() {
-                let _ = outbox.try_send(Ok(goodbye(
+                let _ = outbox.try_send(Box::new(goodbye(
                     link::goodbye::Reason::ShuttingDown,
                     "the coordinator is stopping",
                 )));
@@ -463,9 +522,9 @@ mod tests {
         let mut first = nodes.open(arrival("j1"), STALE, welcome);
         let second = nodes.open(arrival("j2"), STALE, welcome);
         assert!(second.epoch > first.epoch);
-        let welcome = first.inbox.recv().await.unwrap().unwrap();
+        let welcome = first.inbox.recv().await.unwrap();
         assert!(matches!(welcome.message, Some(link::connect_response::Message::Welcome(_))));
-        let goodbye = first.inbox.recv().await.unwrap().unwrap();
+        let goodbye = first.inbox.recv().await.unwrap();
         assert!(matches!(goodbye.message, Some(link::connect_response::Message::Goodbye(_))));
         assert!(!nodes.close(&id, first.epoch));
         assert_eq!(nodes.view(&id).unwrap().presence, Presence::Connected);
@@ -514,6 +573,29 @@ mod tests {
         assert_eq!(nodes.resolve("db").unwrap().as_str(), "n4");
         assert_eq!(nodes.resolve("web").unwrap_err().reason(), "NODE_AMBIGUOUS");
         assert_eq!(nodes.resolve("gone").unwrap_err().reason(), "NODE_NOT_FOUND");
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_lease_is_over_is_neither_drawn_nor_found_by_name() {
+        let nodes = Nodes::new();
+        let lease = Duration::from_secs(30);
+        assert!(nodes.draw().is_none());
+        for (id, name) in [("n1", "web"), ("n2", "old")] {
+            let mut arrival = arrival("j");
+            arrival.node.id = id.parse().unwrap();
+            arrival.node.name = name.into();
+            nodes.open(arrival, STALE, welcome);
+        }
+        let mut renamed = arrival("j");
+        renamed.node.id = "n2".parse().unwrap();
+        renamed.node.name = "db".into();
+        nodes.open(renamed, STALE, welcome);
+        assert_eq!(nodes.resolve("db").unwrap().as_str(), "n2");
+        assert_eq!(nodes.resolve("old").unwrap_err().reason(), "NODE_NOT_FOUND");
+        nodes.known.get("n1").unwrap().state().heard -= 2 * lease;
+        assert_eq!(nodes.end_leases(lease).len(), 1);
+        assert_eq!(nodes.resolve("web").unwrap_err().reason(), "NODE_NOT_FOUND");
+        assert!((0..64).all(|_| nodes.draw().unwrap().node.id.as_str() == "n2"));
     }
 
     #[tokio::test]

@@ -11,6 +11,12 @@ use weft_core::{
 
 use crate::nodes::{Nodes, Presence, View};
 
+/// Most providers of a skill that are all looked at for each call.
+const FEW: usize = 64;
+/// Most nodes that are drawn before all providers are looked at after all: where one node in thirty is a candidate, two
+/// of so many mostly are.
+const DRAWS: usize = 64;
+
 /// A node that can take an invocation, and the files it would start.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate<'a> {
@@ -60,6 +66,11 @@ impl<'a> Wish<'a> {
         Self { pinned: Some(digest), ..self }
     }
 
+    /// The one node that the caller names.
+    pub(crate) fn node(&self) -> Option<&NodeId> {
+        self.node.as_ref()
+    }
+
     /// Whether the caller says which files it means, so that those that are shown do not matter.
     fn is_exact(&self) -> bool {
         self.pinned.is_some() || self.node.is_some()
@@ -67,8 +78,8 @@ impl<'a> Wish<'a> {
 
     /// The variant whose args a call means that names neither a node nor a digest.
     fn meant<'s>(&self, skill: &'s Skill) -> &'s Variant {
-        let of_session = |first: &Digest| skill.variants.iter().find(|variant| variant.digest == *first);
-        self.among.first().and_then(of_session).unwrap_or_else(|| skill.shown())
+        let seen = |digest: &Digest| skill.variants.iter().find(|variant| variant.digest == *digest);
+        self.among.iter().find_map(seen).unwrap_or_else(|| skill.shown())
     }
 
     fn takes(&self, variant: &Variant) -> bool {
@@ -116,7 +127,7 @@ pub(crate) fn obstacles(skill: &Skill, view: &View, wish: &Wish<'_>) -> Vec<Obst
                 add("kind", "its copy is instructions only and has nothing to run".into());
             }
             for verdict in row.verdicts.iter().filter(|verdict| !verdict.passed) {
-                add(verdict.gate.as_str(), verdict.reason.clone());
+                add(verdict.gate.as_str(), verdict.sentence());
             }
             if !wish.takes(variant) {
                 let of_session = if wish.pinned.is_none() { ", which the session has not seen" } else { "" };
@@ -156,9 +167,47 @@ fn candidate_on<'a>(skill: &'a Skill, view: &View, wish: &Wish<'_>) -> Option<Ca
     candidate(variant, row, view, wish)
 }
 
-/// The nodes that can take an invocation now. Unless the caller names a node or a digest, only variants that
-/// take the same args as the one shown count: a call means what the catalog showed.
-pub(crate) fn candidates<'a>(
+/// The variants that a call may run. Unless the caller names a node or a digest, only those that take the same args as
+/// the one shown count: a call means what the catalog showed.
+fn variants<'a>(skill: &'a Skill, wish: &Wish<'_>) -> impl Iterator<Item = &'a Variant> {
+    let meant = (!wish.is_exact()).then(|| &wish.meant(skill).definition.schema);
+    skill
+        .variants
+        .iter()
+        .filter(move |variant| meant.is_none_or(|schema| variant.definition.schema == *schema))
+}
+
+/// The node that runs an invocation, if any but these can take it now. `draw` gives any node at random, `view` looks
+/// at one.
+///
+/// In a large fleet a skill has thousands of providers, and mostly nearly all of them are candidates: two of them are
+/// found by drawing, and all providers are looked at only when that fails.
+pub(crate) fn route<'a>(
+    skill: &'a Skill,
+    wish: &Wish<'_>,
+    avoid: &[NodeId],
+    mut draw: impl FnMut() -> Option<View>,
+    view: impl Fn(&NodeId) -> Option<View>,
+) -> Option<Candidate<'a>> {
+    let providers: usize = variants(skill, wish).map(|variant| variant.providers.size()).sum();
+    if wish.node.is_none() && providers > FEW {
+        let drawn = (0..DRAWS).map_while(|_| draw()).filter(|view| !avoid.contains(&view.node.id));
+        let mut found = drawn.filter_map(|view| {
+            let on_node = |variant: &'a Variant| Some((variant, &variant.providers.get(&view.node.id)?.row));
+            let (variant, row) = variants(skill, wish).find_map(on_node)?;
+            candidate(variant, row, &view, wish)
+        });
+        if let (Some(one), Some(other)) = (found.next(), found.next()) {
+            return Some(less_busy(one, other));
+        }
+    }
+    let mut candidates = candidates(skill, wish, view);
+    candidates.retain(|candidate| !avoid.contains(&candidate.node));
+    choose(&candidates)
+}
+
+/// The nodes that can take an invocation now.
+fn candidates<'a>(
     skill: &'a Skill,
     wish: &Wish<'_>,
     view: impl Fn(&NodeId) -> Option<View>,
@@ -167,11 +216,7 @@ pub(crate) fn candidates<'a>(
         let named = || candidate_on(skill, &view(node)?, wish);
         return named().into_iter().collect();
     }
-    let meant = &wish.meant(skill).definition.schema;
-    skill
-        .variants
-        .iter()
-        .filter(|variant| wish.is_exact() || variant.definition.schema == *meant)
+    variants(skill, wish)
         .flat_map(|variant| variant.providers.iter().map(move |(node, provider)| (variant, node, provider)))
         .filter_map(|(variant, node, provider)| candidate(variant, &provider.row, &view(node)?, wish))
         .collect()
@@ -179,16 +224,17 @@ pub(crate) fn candidates<'a>(
 
 /// One of the candidates: the less busy of two drawn at random, so that callers who see the same moment do not
 /// all choose the same node.
-pub(crate) fn choose<'a>(candidates: &[Candidate<'a>]) -> Option<Candidate<'a>> {
+fn choose<'a>(candidates: &[Candidate<'a>]) -> Option<Candidate<'a>> {
     let draw = || candidates.get(rand::random_range(0..candidates.len()));
     match candidates {
         [] => None,
         [only] => Some(only.clone()),
-        [..] => {
-            let (one, other) = (draw()?, draw()?);
-            Some(if other.outstanding < one.outstanding { other } else { one }.clone())
-        }
+        [..] => Some(less_busy(draw()?.clone(), draw()?.clone())),
     }
+}
+
+fn less_busy<'a>(one: Candidate<'a>, other: Candidate<'a>) -> Candidate<'a> {
+    if other.outstanding < one.outstanding { other } else { one }
 }
 
 /// Why nobody can take an invocation.
@@ -237,7 +283,7 @@ pub(crate) fn refusal(skill: &Skill, views: &[View], wish: &Wish<'_>) -> Refusal
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{cell::Cell, sync::Arc};
 
     use jiff::Timestamp;
     use weft_core::{
@@ -420,6 +466,30 @@ mod tests {
         assert_eq!(reason(&[view("n1", Presence::Connected, 2)], any), "QUEUE_FULL");
         let pinned = any.clone().with_digest(Digest::of(b"9"));
         assert_eq!(reason(&gone, &pinned), "DIGEST_MISMATCH");
+    }
+
+    #[test]
+    fn in_a_large_fleet_two_are_drawn_and_all_are_looked_at_only_when_that_fails() {
+        let ids: Vec<String> = (0..200).map(|node| format!("n{node:03}")).collect();
+        let providers: Vec<_> = ids.iter().map(|id| (id.as_str(), true)).collect();
+        let skill = skill(vec![variant(b"1", "{}", &providers)]);
+        let any = wish(&Target::Any);
+        let looked = Cell::new(0);
+        let busy_but_last = |id: &NodeId| {
+            looked.set(looked.get() + 1);
+            Some(view(id.as_str(), Presence::Connected, if id.as_str() == "n199" { 0 } else { 2 }))
+        };
+        let mut drawn = ["n001", "n002", "n003"].into_iter().zip([2, 1, 0]);
+        let draw = || drawn.next().map(|(id, outstanding)| view(id, Presence::Connected, outstanding));
+        let avoid = ["n003".parse().unwrap()];
+        assert!(route(&skill, &any, &avoid, draw, |_| None).is_none(), "one candidate is too few to choose");
+        let mut drawn = ["n001", "n002", "n003"].into_iter().zip([2, 1, 0]);
+        let draw = || drawn.next().map(|(id, outstanding)| view(id, Presence::Connected, outstanding));
+        assert_eq!(route(&skill, &any, &[], draw, busy_but_last).unwrap().node.as_str(), "n003");
+        assert_eq!(looked.get(), 0);
+        let draw = || Some(view("n000", Presence::Disconnected, 0));
+        assert_eq!(route(&skill, &any, &[], draw, busy_but_last).unwrap().node.as_str(), "n199");
+        assert_eq!(looked.get(), 200);
     }
 
     #[test]

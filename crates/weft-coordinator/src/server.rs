@@ -187,7 +187,7 @@ impl Coordinator {
                 builder.register_encoded_file_descriptor_set(set)
             })
         };
-        let links = Links {
+        let links = Arc::new(Links {
             nodes: self.nodes.clone(),
             catalog: self.catalog.clone(),
             invocations: self.invocations.clone(),
@@ -195,7 +195,7 @@ impl Coordinator {
             config: self.config.clone(),
             drain: drain.clone(),
             metrics: self.metrics.clone(),
-        };
+        });
         let catalog = Catalog {
             catalog: self.catalog.clone(),
             nodes: self.nodes.clone(),

@@ -163,7 +163,7 @@ impl Sessions {
                         definition: shown.definition.clone(),
                         definition_digest: shown.definition_digest,
                         class: visible.class_of(skill, shown),
-                        digests: skill.variants.iter().map(|variant| variant.digest).collect(),
+                        digests: skill.meant().map(|variant| variant.digest).collect(),
                         // What is for every agent is in nobody's workspace, whatever its node says.
                         layer: match skill.scope {
                             Scope::All => layer.max(Layer::Personal),
@@ -249,5 +249,175 @@ impl Held {
         let snapshot = Arc::new(taken);
         self.snapshots.insert(snapshot.digest(), Arc::downgrade(&snapshot));
         snapshot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_core::{
+        advert::{Advert, Row},
+        node::Labels,
+        skill::{Definition, Kind},
+    };
+    use weft_proto::convert::encode_definition;
+
+    use super::*;
+    use crate::{catalog::Keeper, settings::Settings};
+
+    /// A catalog with one skill, which says this of itself.
+    fn says(keeper: &Keeper, description: &str) {
+        let key = SkillKey::normalise("tool").unwrap();
+        let plain = Definition::new(key.clone(), Kind::Executable);
+        let (bytes, definition) = encode_definition(&Definition { description: description.into(), ..plain });
+        let row = Row {
+            scope: Scope::All,
+            key,
+            layer: Layer::Managed,
+            path: "/skills/tool".into(),
+            digest: definition,
+            partial: false,
+            definition,
+            verdicts: vec![],
+            shadowed_by: None,
+        };
+        let node = "n1".parse().unwrap();
+        let advert = Advert { revision: 1, rows: vec![Arc::new(row)], diagnostics: vec![] };
+        keeper.advertise(&node, 1, &Labels::new(), advert);
+        keeper.define(&node, &bytes).unwrap();
+        keeper.merge_all();
+    }
+
+    /// Sessions over a catalog that can be changed.
+    struct Desk {
+        keeper: Keeper,
+        nodes: Nodes,
+        sessions: Sessions,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            let keeper = Keeper::new(Settings::default());
+            says(&keeper, "first");
+            Self { keeper, nodes: Nodes::new(), sessions: Sessions::default() }
+        }
+
+        fn visible(&self, agent: &str) -> Visible {
+            Visible::new(self.keeper.current(), (!agent.is_empty()).then(|| agent.parse().unwrap()))
+        }
+
+        fn open(&self, of: &CallerId, agent: &str) -> Result<Session, Refusal> {
+            self.sessions.open(of.clone(), &self.visible(agent), &self.nodes)
+        }
+
+        fn begin_turn(&self, of: &CallerId, session: &Session) -> Result<(Session, bool), Refusal> {
+            self.sessions.begin_turn(of, session.id.as_str(), &self.visible("a"), &self.nodes)
+        }
+
+        /// Nobody has used a session for as long as one lasts.
+        fn forsake(&self, session: &Session) {
+            self.sessions.held().open.get_mut(&session.id).unwrap().used -= limits::SESSION_IDLE;
+        }
+    }
+
+    fn caller(name: &str) -> CallerId {
+        name.parse().unwrap()
+    }
+
+    fn reason<T>(result: Result<T, Refusal>) -> &'static str {
+        result.err().map(|refusal| refusal.reason()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_caller_has_so_many_sessions_and_takes_none_from_another() {
+        let desk = Desk::new();
+        let (greedy, other) = (caller("greedy"), caller("other"));
+        let first = desk.open(&greedy, "a").unwrap();
+        for _ in 1..limits::SESSIONS_PER_CALLER {
+            desk.open(&greedy, "a").unwrap();
+        }
+        assert_eq!(reason(desk.open(&greedy, "b")), "QUOTA");
+        desk.open(&other, "a").unwrap();
+        desk.sessions.close(&greedy, first.id.as_str()).unwrap();
+        desk.open(&greedy, "a").unwrap();
+        assert_eq!(reason(desk.open(&greedy, "a")), "QUOTA");
+    }
+
+    #[test]
+    fn another_callers_session_is_not_there() {
+        let desk = Desk::new();
+        let (owner, other) = (caller("owner"), caller("other"));
+        let session = desk.open(&owner, "a").unwrap();
+        let id = session.id.as_str();
+        assert_eq!(reason(desk.sessions.get(&other, id)), "SESSION_NOT_FOUND");
+        assert_eq!(reason(desk.begin_turn(&other, &session)), "SESSION_NOT_FOUND");
+        assert_eq!(reason(desk.sessions.close(&other, id)), "SESSION_NOT_FOUND");
+        assert_eq!(desk.sessions.get(&owner, id).unwrap().agent, session.agent);
+        for unknown in ["", "s-1", "no id\n"] {
+            assert_eq!(reason(desk.sessions.get(&owner, unknown)), "SESSION_NOT_FOUND");
+        }
+    }
+
+    #[test]
+    fn the_same_view_is_held_once_whoever_has_it() {
+        let desk = Desk::new();
+        let one = desk.open(&caller("one"), "a").unwrap();
+        for (of, agent) in [("one", "a"), ("two", "a"), ("two", "b"), ("two", "")] {
+            let same = desk.open(&caller(of), agent).unwrap();
+            assert!(Arc::ptr_eq(&one.snapshot, &same.snapshot), "{of} {agent}");
+        }
+        // Also when the catalog went somewhere else and came back.
+        says(&desk.keeper, "second");
+        let changed = desk.open(&caller("one"), "a").unwrap();
+        assert!(!Arc::ptr_eq(&one.snapshot, &changed.snapshot));
+        says(&desk.keeper, "first");
+        assert!(Arc::ptr_eq(&one.snapshot, &desk.open(&caller("one"), "c").unwrap().snapshot));
+    }
+
+    #[test]
+    fn a_turn_takes_what_is_there_now_and_says_whether_that_is_something_else() {
+        let desk = Desk::new();
+        let of = caller("one");
+        let session = desk.open(&of, "a").unwrap();
+        assert!(!desk.begin_turn(&of, &session).unwrap().1);
+        says(&desk.keeper, "second");
+        let before = desk.sessions.get(&of, session.id.as_str()).unwrap();
+        assert!(Arc::ptr_eq(&before.snapshot, &session.snapshot), "a turn goes on with what it began with");
+        let (turned, changed) = desk.begin_turn(&of, &session).unwrap();
+        assert!(changed && turned.snapshot.digest() != session.snapshot.digest());
+        assert!(!desk.begin_turn(&of, &session).unwrap().1);
+    }
+
+    #[test]
+    fn a_session_that_nobody_uses_ends_and_gives_its_place_to_another() {
+        let desk = Desk::new();
+        let of = caller("one");
+        let sessions: Vec<_> =
+            (0..limits::SESSIONS_PER_CALLER).map(|_| desk.open(&of, "a").unwrap()).collect();
+        let [read, turned, forsaken, kept] = &sessions[..4] else { panic!("there are more") };
+        for session in [read, turned, forsaken] {
+            desk.forsake(session);
+        }
+        assert_eq!(reason(desk.sessions.get(&of, read.id.as_str())), "SESSION_NOT_FOUND");
+        assert_eq!(reason(desk.begin_turn(&of, turned)), "SESSION_NOT_FOUND");
+        for _ in 0..3 {
+            desk.open(&of, "a").unwrap();
+        }
+        assert_eq!(reason(desk.open(&of, "a")), "QUOTA");
+        desk.sessions.get(&of, kept.id.as_str()).unwrap();
+    }
+
+    #[test]
+    fn a_snapshot_that_nobody_holds_leaves_memory() {
+        let desk = Desk::new();
+        let of = caller("one");
+        for number in 0..20 {
+            says(&desk.keeper, &number.to_string());
+            let session = desk.open(&of, "a").unwrap();
+            desk.sessions.close(&of, session.id.as_str()).unwrap();
+        }
+        let held = desk.sessions.held();
+        let alive = held.snapshots.values().filter(|snapshot| snapshot.strong_count() > 0).count();
+        // The last one is at hand for whoever asks next.
+        assert_eq!((held.open.len(), held.callers.len(), alive), (0, 0, 1));
     }
 }

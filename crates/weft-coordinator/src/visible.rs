@@ -12,12 +12,12 @@ use weft_core::{
     policy::PermissionMode,
     prompt::Limits,
     refusal::Refusal,
-    skill::{Class, Kind},
+    skill::{Class, Diagnostic, Kind},
 };
 
 use crate::{
     catalog::{Compiled, Merged},
-    nodes::Nodes,
+    nodes::{Nodes, View},
 };
 
 /// See the module.
@@ -55,7 +55,17 @@ impl Visible {
 
     /// Why a key does not load where it does not.
     pub(crate) fn invalid(&self, key: &SkillKey) -> Option<&Invalid> {
-        self.merged.invalid(key).filter(|_| self.may_name(key))
+        self.merged.invalid(self.agent(), key).filter(|_| self.may_name(key))
+    }
+
+    /// Whether what is wrong somewhere concerns the agent: who names none is told everything.
+    pub(crate) fn concerns(&self, diagnostic: &Diagnostic) -> bool {
+        match (self.agent(), &diagnostic.scope, &diagnostic.key) {
+            (None, _, _) => true,
+            (Some(agent), Scope::Agent(owner), _) if agent != owner => false,
+            (Some(_), _, Some(key)) => self.may_name(key),
+            (Some(_), _, None) => false,
+        }
     }
 
     /// A skill that is asked for by name.
@@ -115,6 +125,12 @@ impl Visible {
         self.merged.settings().agents.sandboxed(self.agent())
     }
 
+    /// Whether the copies that a node holds in the agent's workspace count.
+    pub(crate) fn has_workspace_on(&self, view: &View) -> bool {
+        let agents = &self.merged.settings().agents;
+        self.agent().is_some_and(|agent| agents.admits_workspace(agent, &view.node.labels))
+    }
+
     /// Whether some node can run a skill for the agent now, or the agent can read it.
     pub(crate) fn is_usable(&self, skill: &Skill, nodes: &Nodes) -> bool {
         let sandboxes = |variant: &Variant| {
@@ -130,8 +146,8 @@ impl Visible {
 }
 
 /// The diagnostics of all nodes in one list.
-pub(crate) fn listed(invalid: &Invalid) -> Vec<(NodeId, weft_core::skill::Diagnostic)> {
-    let of_node = |(node, list): (&NodeId, &Arc<[weft_core::skill::Diagnostic]>)| {
+pub(crate) fn listed(invalid: &Invalid) -> Vec<(NodeId, Diagnostic)> {
+    let of_node = |(node, list): (&NodeId, &Arc<[Diagnostic]>)| {
         list.iter().map(|diagnostic| (node.clone(), diagnostic.clone())).collect::<Vec<_>>()
     };
     invalid.iter().flat_map(of_node).collect()

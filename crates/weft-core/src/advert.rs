@@ -8,9 +8,10 @@ use crate::{
 };
 
 /// For whom a row counts.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// Every agent.
+    #[default]
     All,
     /// The one agent whose workspace holds the copy.
     Agent(AgentId),

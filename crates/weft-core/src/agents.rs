@@ -54,7 +54,12 @@ impl Agents {
 
     /// How far an agent may go without people.
     pub fn permission_mode(&self, agent: Option<&AgentId>) -> PermissionMode {
-        self.say(agent, |agent| agent.permission_mode).unwrap_or_default()
+        self.stated_mode(agent).unwrap_or_default()
+    }
+
+    /// How far an agent may go without people, where something is said about it.
+    pub fn stated_mode(&self, agent: Option<&AgentId>) -> Option<PermissionMode> {
+        self.say(agent, |agent| agent.permission_mode)
     }
 
     /// Whether everything that an agent runs must run in a sandbox.
@@ -71,11 +76,10 @@ impl Agents {
     /// give an agent its copies: the agent must be listed here with a workspace or with nodes.
     pub fn admits_workspace(&self, agent: &AgentId, labels: &Labels) -> bool {
         let Some(own) = self.list.get(agent) else { return false };
+        let has_workspace = own.workspace.is_some() || self.defaults.workspace.is_some();
         match (&own.nodes, &self.defaults.nodes) {
             (Some(nodes), _) => nodes.matches(labels),
-            (None, nodes) => {
-                own.workspace.is_some() && nodes.as_ref().is_none_or(|nodes| nodes.matches(labels))
-            }
+            (None, nodes) => has_workspace && nodes.as_ref().is_none_or(|nodes| nodes.matches(labels)),
         }
     }
 }

@@ -44,8 +44,6 @@ pub struct Catalog {
     all: Level,
     /// From workspaces.
     agents: Map<AgentId, Level>,
-    /// What did not load, for those skills whose name could be read.
-    invalid: Map<SkillKey, Invalid>,
 }
 
 /// The skills of one scope.
@@ -54,6 +52,8 @@ struct Level {
     skills: Map<SkillKey, Arc<Skill>>,
     /// Copies that another copy on the same node wins over.
     shadowed: Map<SkillKey, PerNode<Arc<Row>>>,
+    /// What did not load, for those skills whose name could be read.
+    invalid: Map<SkillKey, Invalid>,
 }
 
 /// One skill and its variants.
@@ -115,19 +115,29 @@ impl Variant {
         (Reverse(self.eligible), self.digest, self.definition_digest)
     }
 
-    fn add(&mut self, node: &NodeId, provider: Provider) {
-        let eligible = provider.row.eligible();
+    /// Puts a provider in, or in the place of what the same node was before. Of ten thousand providers each look costs,
+    /// so there is one.
+    fn put(&mut self, node: &NodeId, old: Option<(&Copy, bool)>, new: (&Copy, bool)) {
+        if let Some(old) = old {
+            self.uncount(old);
+        }
+        let (row, ready) = (&new.0.row, new.1);
+        let eligible = row.eligible();
         self.eligible += usize::from(eligible);
-        self.ready += usize::from(eligible && provider.ready);
-        self.providers.insert_mut(node.clone(), provider);
+        self.ready += usize::from(eligible && ready);
+        self.providers.insert_mut(node.clone(), Provider { row: Arc::clone(row), ready });
     }
 
-    fn remove(&mut self, node: &NodeId) {
-        let Some(provider) = self.providers.get(node) else { return };
-        let eligible = provider.row.eligible();
+    fn remove(&mut self, node: &NodeId, old: (&Copy, bool)) {
+        if self.providers.remove_mut(node) {
+            self.uncount(old);
+        }
+    }
+
+    fn uncount(&mut self, (copy, ready): (&Copy, bool)) {
+        let eligible = copy.row.eligible();
         self.eligible -= usize::from(eligible);
-        self.ready -= usize::from(eligible && provider.ready);
-        self.providers.remove_mut(node);
+        self.ready -= usize::from(eligible && ready);
     }
 }
 
@@ -155,22 +165,29 @@ impl Skill {
         accepted.map_or(variant.definition.class, |accepted| accepted.max(variant.definition.class))
     }
 
-    fn remove(&mut self, node: &NodeId, row: &Row) {
-        if let Some(at) = self.variants.iter().position(|variant| variant.is_of(row)) {
-            self.variants[at].remove(node);
+    fn variant_of(&self, row: &Row) -> Option<usize> {
+        self.variants.iter().position(|variant| variant.is_of(row))
+    }
+
+    /// Replaces the copy of one node.
+    fn replace(&mut self, node: &NodeId, old: Option<(&Copy, bool)>, new: Option<(&Copy, bool)>) {
+        let same_variant = |(copy, _): &(&Copy, bool)| new.is_some_and(|(new, _)| new.is_of_variant(copy));
+        let stays = old.filter(same_variant);
+        if let (Some(old), None) = (old, stays)
+            && let Some(at) = self.variant_of(&old.0.row)
+        {
+            self.variants[at].remove(node, old);
             if self.variants[at].providers.is_empty() {
                 self.variants.remove(at);
             }
         }
-    }
-
-    fn add(&mut self, node: &NodeId, copy: &Copy, ready: bool) {
-        let provider = Provider { row: Arc::clone(&copy.row), ready };
-        let at = self.variants.iter().position(|variant| variant.is_of(&copy.row)).unwrap_or_else(|| {
-            self.variants.push(Variant::of(copy));
-            self.variants.len() - 1
-        });
-        self.variants[at].add(node, provider);
+        if let Some(new) = new {
+            let at = self.variant_of(&new.0.row).unwrap_or_else(|| {
+                self.variants.push(Variant::of(new.0));
+                self.variants.len() - 1
+            });
+            self.variants[at].put(node, stays, new);
+        }
     }
 
     /// Brings back the order of the variants after they changed.
@@ -185,12 +202,12 @@ impl Skill {
 
 impl Level {
     fn is_empty(&self) -> bool {
-        self.skills.is_empty() && self.shadowed.is_empty()
+        self.skills.is_empty() && self.shadowed.is_empty() && self.invalid.is_empty()
     }
 
     /// Replaces the copy of one key that one node has.
-    fn place(&mut self, node: &NodeId, old: Option<&Copy>, new: Option<(&Copy, bool)>) {
-        let Some(row) = new.map(|(copy, _)| copy).or(old).map(|copy| &copy.row) else { return };
+    fn place(&mut self, node: &NodeId, old: Option<(&Copy, bool)>, new: Option<(&Copy, bool)>) {
+        let Some(row) = new.or(old).map(|(copy, _)| &copy.row) else { return };
         let key = &row.key;
         if !self.skills.contains_key(key) {
             let (key, scope) = (key.clone(), row.scope.clone());
@@ -198,12 +215,7 @@ impl Level {
             self.skills.insert_mut(key, Arc::new(skill));
         }
         let Some(skill) = self.skills.get_mut(key).map(Arc::make_mut) else { return };
-        if let Some(old) = old {
-            skill.remove(node, &old.row);
-        }
-        if let Some((new, ready)) = new {
-            skill.add(node, new, ready);
-        }
+        skill.replace(node, old, new);
         match skill.variants.is_empty() {
             true => drop(self.skills.remove_mut(key)),
             false => skill.settle(),
@@ -239,7 +251,8 @@ impl Catalog {
             }
             let Some(row) = new_copy.or(old_copy).map(|copy| &copy.row) else { continue };
             self.level(&row.scope, |level| {
-                level.place(node, old_copy, new_copy.map(|copy| (copy, new.ready)));
+                let was = old_copy.map(|copy| (copy, old.ready));
+                level.place(node, was, new_copy.map(|copy| (copy, new.ready)));
             });
             changed.insert((row.scope.clone(), row.key.clone()));
         }
@@ -247,9 +260,9 @@ impl Catalog {
             self.level(&place.0, |level| level.shadow(node, &place.1, rows));
             changed.insert(place.clone());
         }
-        for (key, diagnostics) in offer::changes(&old.invalid, &new.invalid) {
-            put(&mut self.invalid, key, node, diagnostics);
-            changed.insert((Scope::All, key.clone()));
+        for (place, diagnostics) in offer::changes(&old.invalid, &new.invalid) {
+            self.level(&place.0, |level| put(&mut level.invalid, &place.1, node, diagnostics));
+            changed.insert(place.clone());
         }
         changed
     }
@@ -320,9 +333,9 @@ impl Catalog {
             .flat_map(|(node, rows)| rows.iter().map(move |row| (node, row)))
     }
 
-    /// Why a key does not load where it does not.
-    pub fn invalid(&self, key: &SkillKey) -> Option<&Invalid> {
-        self.invalid.get(key)
+    /// Why a key does not load for an agent where it does not: in its workspace, else elsewhere.
+    pub fn invalid(&self, agent: Option<&AgentId>, key: &SkillKey) -> Option<&Invalid> {
+        agent.and_then(|agent| self.agents.get(agent)?.invalid.get(key)).or_else(|| self.all.invalid.get(key))
     }
 }
 
@@ -416,6 +429,7 @@ mod tests {
             rule: "class".into(),
             message: "no".into(),
             key: Some(key(name)),
+            scope: Scope::All,
         }
     }
 
@@ -556,6 +570,6 @@ mod tests {
     #[test]
     fn a_skill_that_does_not_load_is_remembered_as_invalid() {
         let advert = Advert { revision: 1, rows: vec![], diagnostics: vec![diagnostic("a")] };
-        assert_eq!(catalog(&[advert]).invalid(&key("a")).unwrap().size(), 1);
+        assert_eq!(catalog(&[advert]).invalid(None, &key("a")).unwrap().size(), 1);
     }
 }

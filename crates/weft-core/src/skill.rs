@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{ids::SkillKey, limits};
+use crate::{advert::Scope, ids::SkillKey, limits};
 
 /// Whether a skill can be invoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -290,6 +290,18 @@ pub struct Verdict {
     pub reason: String,
 }
 
+impl Verdict {
+    /// The reason for whoever is not shown the subject beside it.
+    pub fn sentence(&self) -> String {
+        let part_of_a_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let mut words = self.reason.split(|c| !part_of_a_word(c));
+        match words.any(|word| word == self.subject) {
+            true => self.reason.clone(),
+            false => format!("{}: {}", self.subject, self.reason),
+        }
+    }
+}
+
 /// How much a diagnostic matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
@@ -314,6 +326,8 @@ pub struct Diagnostic {
     pub message: String,
     /// The skill concerned, where its name could be read.
     pub key: Option<SkillKey>,
+    /// Whom it concerns: what is wrong in an agent's workspace is nobody else's.
+    pub scope: Scope,
 }
 
 impl fmt::Display for Diagnostic {
@@ -340,6 +354,21 @@ mod tests {
             prop_assert!(name.starts_with(|c: char| c.is_ascii_lowercase()));
             prop_assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'));
         }
+    }
+
+    #[test]
+    fn a_verdict_names_its_subject_once() {
+        let sentence = |subject: &str, reason: &str| {
+            let (gate, subject, reason) = (Gate::Env, subject.to_owned(), reason.to_owned());
+            Verdict { gate, subject, passed: false, reason }.sentence()
+        };
+        assert_eq!(sentence("API_KEY", "not set"), "API_KEY: not set");
+        assert_eq!(
+            sentence("df", "no executable \"df\" in the skill PATH"),
+            "no executable \"df\" in the skill PATH"
+        );
+        assert_eq!(sentence("off", "switched off in x.off"), "switched off in x.off");
+        assert_eq!(sentence("n", "not set"), "n: not set");
     }
 
     #[test]

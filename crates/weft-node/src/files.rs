@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use weft_core::{
+    agents::Agents,
     ids::{AgentId, Digest, SkillKey},
     limits,
 };
@@ -9,8 +10,8 @@ use weft_proto::{convert, link};
 use weft_skills::Inventory;
 
 /// Answers a request. Blocks on the file system.
-pub(crate) fn read(inventory: &Inventory, request: &link::FileRequest) -> link::FileContent {
-    match piece(inventory, request) {
+pub(crate) fn read(inventory: &Inventory, agents: &Agents, request: &link::FileRequest) -> link::FileContent {
+    match piece(inventory, agents, request) {
         Ok(content) => content,
         Err(error) => {
             link::FileContent { request_id: request.request_id, error, ..link::FileContent::default() }
@@ -24,9 +25,16 @@ pub(crate) fn busy(request: &link::FileRequest) -> link::FileContent {
     link::FileContent { request_id: request.request_id, error, ..link::FileContent::default() }
 }
 
-fn piece(inventory: &Inventory, request: &link::FileRequest) -> Result<link::FileContent, String> {
+fn piece(
+    inventory: &Inventory,
+    agents: &Agents,
+    request: &link::FileRequest,
+) -> Result<link::FileContent, String> {
     let skill = SkillKey::normalise(&request.skill).map_err(|error| error.to_string())?;
     let agent = convert::parse_optional::<AgentId>("agent", &request.agent).map_err(|e| e.to_string())?;
+    if !agents.sees(agent.as_ref(), &skill) {
+        return Err("the operator of the node does not let the agent see the skill".to_owned());
+    }
     let digest = <[u8; 32]>::try_from(&request.digest[..]).map(Digest::from_bytes);
     let digest = digest.map_err(|_| "the request names no digest".to_owned())?;
     let copy = inventory.winners(agent.as_ref(), &skill).find(|copy| copy.digest == digest);

@@ -386,8 +386,9 @@ impl<'a> Session<'a> {
                 self.control.push_back(Message::FileContent(files::busy(&request)));
             }
             Response::FileRequest(request) => {
-                let inventory = self.inventory.borrow().clone();
-                self.reading.push(tokio::task::spawn_blocking(move || files::read(&inventory, &request)));
+                let (inventory, agents) = (self.inventory.borrow().clone(), supervisor.agents());
+                let read = move || files::read(&inventory, &agents, &request);
+                self.reading.push(tokio::task::spawn_blocking(read));
             }
             Response::Heartbeat(_) => {}
             Response::Goodbye(goodbye) => return Ok(Some(left(&goodbye))),

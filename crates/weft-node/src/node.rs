@@ -4,6 +4,7 @@ use std::{path::Path, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use weft_core::{
+    advert::Scope,
     ids::{JournalId, NodeId},
     skill::{Diagnostic, Severity},
 };
@@ -66,6 +67,7 @@ impl Handle {
             rule: "config".into(),
             message: format!("not in force, the last version is: {why}"),
             key: None,
+            scope: Scope::All,
         }));
     }
 }
@@ -131,10 +133,12 @@ impl Node {
         &self.id
     }
 
-    /// How many skills it offers now.
+    /// How many skills it offers to every agent now.
     pub fn offers(&self) -> usize {
         let inventory = self.supervisor.inventory();
-        inventory.borrow().copies.iter().filter(|copy| copy.shadowed_by.is_none()).count()
+        let inventory = inventory.borrow();
+        let offered = inventory.copies.iter().filter(|copy| copy.shadowed_by.is_none());
+        offered.filter(|copy| copy.scope == Scope::All).count()
     }
 
     /// Runs until the drain has ended: finishes or ends what runs, and tells the coordinator. Not ready while it has

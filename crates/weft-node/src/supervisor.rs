@@ -26,7 +26,7 @@ use weft_core::{
     ids::{AgentId, NodeId, SkillKey},
     limits,
     outcome::{Final, Outcome},
-    policy::{Decision, decide},
+    policy::{Decision, Evidence, decide},
     schema::Schema,
     skill::{Diagnostic, Kind},
 };
@@ -125,6 +125,11 @@ impl Supervisor {
         self.0.watcher.reconfigure(config.skills(), config.watch);
     }
 
+    /// Which skills each agent may use here, as the operator says now.
+    pub(crate) fn agents(&self) -> Arc<Agents> {
+        self.0.agents.load_full()
+    }
+
     /// Reads the skills again now.
     pub(crate) fn rescan(&self) {
         self.0.watcher.rescan_now();
@@ -219,12 +224,13 @@ impl Supervisor {
     /// Everything that a dispatch can be refused for without starting it. The coordinator checked the same; the
     /// node does not take its word for it.
     fn check(&self, order: &Order, dispatch: &link::Dispatch) -> Result<Arc<Copy>, String> {
+        let agents = self.0.agents.load();
         if let Some(agent) = order.agent.as_ref()
-            && !self.0.agents.load().sees(Some(agent), &order.skill)
+            && !agents.sees(Some(agent), &order.skill)
         {
             return Err(format!("the operator of this node does not let agent {agent} use {}", order.skill));
         }
-        if dispatch.sandboxed {
+        if dispatch.sandboxed || agents.sandboxed(order.agent.as_ref()) {
             return Err("the agent runs in a sandbox only, and this node offers none".into());
         }
         let inventory = self.0.inventory.borrow().clone();
@@ -242,7 +248,7 @@ impl Supervisor {
             return Err(format!("{} is instructions only on this node", order.skill));
         }
         if let Some(verdict) = copy.verdicts.iter().find(|verdict| !verdict.passed) {
-            return Err(format!("ineligible on this node: {}", verdict.reason));
+            return Err(format!("ineligible on this node: {}", verdict.sentence()));
         }
         let class = definition.class.max(order.class);
         if class > self.0.config.max_class {
@@ -254,6 +260,17 @@ impl Supervisor {
         let (mode, evidence) = convert::authorisation_from_wire(dispatch.authorisation.clone());
         if decide(class, mode, evidence) != Decision::Allow {
             return Err(format!("{} is {class}, and nothing in the dispatch allows that", order.skill));
+        }
+        // What this operator says of an agent holds beside what the coordinator lets run without people.
+        let people = Evidence { operator_allows: None, ..evidence };
+        if let Some(own) = agents.stated_mode(order.agent.as_ref())
+            && decide(class, own, people) != Decision::Allow
+        {
+            return Err(format!(
+                "{} is {class}, and the operator of this node keeps the agent to {}",
+                order.skill,
+                own.as_str()
+            ));
         }
         let args = Args::parse(order.args.clone()).map_err(|error| error.to_string())?;
         let schema = self.schema(&definition.schema)?;

@@ -267,6 +267,7 @@ mod tests {
             rule: "class".into(),
             message: "class \"SAFE\" is not one of safe, mutating, dangerous".into(),
             key: Some(skill.clone()),
+            scope: weft_core::advert::Scope::All,
         };
         vec![
             Refusal::SkillNotFound { skill: "no_such".into() },

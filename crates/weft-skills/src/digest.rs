@@ -214,6 +214,12 @@ impl<'a> Listing<'a> {
         Ok(listing.read()?.then_some(listing))
     }
 
+    /// Whether a path, relative to the directory, is that of a file, or of a link to one, whose content counts.
+    pub(crate) fn has(&self, relative: &Path) -> bool {
+        let item = self.items.get(&key(relative));
+        matches!(item, Some(Item::File(_) | Item::Link { file: Some(_), .. }))
+    }
+
     /// Each path, relative with `/` between components, and what stands there; in the order of the digest.
     pub(crate) fn items(&self) -> impl Iterator<Item = (&[u8], &Item)> {
         self.items.iter().map(|(path, item)| (path.as_slice(), item))

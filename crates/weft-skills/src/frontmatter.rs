@@ -20,6 +20,9 @@ use crate::{
 pub(crate) const NAME: &str = "SKILL.md";
 /// Largest frontmatter that is parsed, in bytes.
 const MAX_YAML: usize = 64 * 1024;
+/// Fields that guard a skill: what they hold is never guessed at.
+const GUARDS: [&str; 5] =
+    ["metadata", "os", "requires", "disable-model-invocation", "disable_model_invocation"];
 
 /// What a `SKILL.md` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub(crate) struct Document {
     /// JSON text.
     pub(crate) activation: String,
     pub(crate) hidden_from_prompts: bool,
+    /// What it says it needs, in words for people.
+    pub(crate) compatibility: String,
     pub(crate) gating: Gating,
     /// The whole file, without a byte-order mark.
     pub(crate) text: String,
@@ -44,13 +49,15 @@ impl Document {
         let name = self.name.as_deref().unwrap_or(directory);
         let most = compat.longest_name();
         let (key, warning) = key(name, directory);
+        let line = |field| self.line_of(field).unwrap_or_default();
         let key = key.filter(|key| key.as_str().len() <= most).ok_or_else(|| {
             let message = format!(
                 "name {:?} must be 1 to {most} of a-z 0-9 _ after lower-casing and taking '-', ' ' and '.' as '_'",
                 shown(name)
             );
-            Refusal::of(Problem::error("name", message))
+            Refusal::of(Problem::error("name", message).at(line("name")))
         })?;
+        let warning = warning.map(|warning| warning.at(line("name")));
         let fault = match &self.description {
             None => Some("description is required".to_owned()),
             Some(text) => description_fault(text, false),
@@ -62,8 +69,18 @@ impl Document {
             (fault, _) => Err(Refusal {
                 half_written: false,
                 key: Some(key),
-                problems: vec![Problem::error("description", fault.unwrap_or_default())],
+                problems: vec![
+                    Problem::error("description", fault.unwrap_or_default()).at(line("description")),
+                ],
             }),
+        }
+    }
+
+    /// The line of a field; without any frontmatter, the one where it should begin.
+    fn line_of(&self, field: &str) -> Option<u32> {
+        match split(&self.text) {
+            Split::None => Some(1),
+            _ => written(&self.text, field).map(|(line, _)| line),
         }
     }
 }
@@ -99,14 +116,20 @@ fn key(name: &str, directory: &str) -> (Option<SkillKey>, Option<Problem>) {
 struct Front {
     name: Option<String>,
     description: Option<String>,
-    version: Option<String>,
     when_to_use: Option<Value>,
+    compatibility: Option<Value>,
     activation: Option<Value>,
     metadata: Option<Value>,
     os: Option<Value>,
     requires: Option<Value>,
     #[serde(rename = "disable-model-invocation", alias = "disable_model_invocation")]
     disable_model_invocation: Option<Value>,
+}
+
+/// Read apart from the rest: of a number the text counts, and another kind of value is no reason to refuse a file.
+#[derive(Debug, Default, Deserialize)]
+struct Versioned {
+    version: Option<String>,
 }
 
 /// Reads a document.
@@ -116,7 +139,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Document, Refusal> {
         Refusal::half_written(Problem::error("syntax", "the file is not UTF-8").at(line))
     })?;
     let mut document = Document { text: text.to_owned(), ..Document::default() };
-    let yaml = match split(text) {
+    let mut yaml = match split(text) {
         Split::Frontmatter(yaml) => yaml,
         Split::None => {
             document.warnings.push(Problem::warning("frontmatter", "the file has no frontmatter").at(1usize));
@@ -137,11 +160,21 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Document, Refusal> {
             if warnings.is_empty() {
                 return Err(Refusal::half_written(error));
             }
-            let parsed = parse_yaml(&rescued).map_err(Refusal::half_written)?;
             document.warnings.extend(warnings);
-            parsed
+            yaml = Cow::Owned(rescued);
+            parse_yaml(&yaml).map_err(|error| {
+                let mut refusal = Refusal::half_written(error);
+                refusal.problems.append(&mut document.warnings);
+                refusal
+            })?
         }
     };
+    document.version = version(&yaml).unwrap_or_else(|| {
+        let message = "version is neither a text nor a number and is left out";
+        let line = document.line_of("version").unwrap_or_default();
+        document.warnings.push(Problem::warning("version", message).at(line));
+        String::new()
+    });
     fill(&mut document, front, &names);
     Ok(document)
 }
@@ -151,12 +184,14 @@ fn fill(document: &mut Document, front: Front, names: &[String]) {
         |text: Option<String>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     document.name = trimmed(front.name);
     document.description = trimmed(front.description);
-    document.version = trimmed(front.version).unwrap_or_default();
     document.when_to_use = match front.when_to_use {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.trim().to_owned(),
         Some(other) => other.to_string(),
     };
+    if let Some(Value::String(text)) = front.compatibility {
+        document.compatibility = text;
+    }
     let metadata = front.metadata.unwrap_or(Value::Null);
     document.activation = match metadata.pointer("/ongrid/activation").or(front.activation.as_ref()) {
         None | Some(Value::Null) => String::new(),
@@ -174,12 +209,11 @@ fn fill(document: &mut Document, front: Front, names: &[String]) {
         }
     };
     document.gating = requirements::read(&metadata);
-    // Written beside `metadata` instead of in it, the conditions are meant all the same.
     let beside: Map<String, Value> = [("os", front.os), ("requires", front.requires)]
         .into_iter()
         .filter_map(|(name, value)| Some((name.to_owned(), value?)))
         .collect();
-    document.gating.add(requirements::read(&Value::Object(beside)));
+    document.gating.add(requirements::read_beside(beside));
     for known in ["metadata", "requires"] {
         if let Some(name) = names.iter().find(|name| *name != known && same_but_for_case(name, known)) {
             let reason = format!("{:?} differs from {known:?} by case only", shown(name));
@@ -240,8 +274,12 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
+fn is_blank(yaml: &str) -> bool {
+    yaml.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+}
+
 fn parse_yaml(yaml: &str) -> Result<(Front, Vec<String>), Problem> {
-    if yaml.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+    if is_blank(yaml) {
         return Ok((Front::default(), Vec::new()));
     }
     let names: BTreeMap<String, IgnoredAny> =
@@ -250,10 +288,39 @@ fn parse_yaml(yaml: &str) -> Result<(Front, Vec<String>), Problem> {
     Ok((front, names.into_keys().collect()))
 }
 
+/// The version as it is written; `None` when it is no scalar.
+fn version(yaml: &str) -> Option<String> {
+    if is_blank(yaml) {
+        return Some(String::new());
+    }
+    let read: Versioned = serde_saphyr::from_str_with_options(yaml, options()).ok()?;
+    Some(read.version.unwrap_or_default().trim().to_owned())
+}
+
+/// What is wrong with YAML, in words for its author.
 fn problem(error: &serde_saphyr::Error) -> Problem {
+    use serde_saphyr::{Error, UserMessageFormatter, budget::BudgetBreach};
     let line = error.location().map_or(0, |location| location.line());
-    let message = text::escape(error.without_snippet().to_string().as_bytes());
-    Problem::error("syntax", message).at(line)
+    let message = match error.without_snippet() {
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("{} comes twice", shown(key)),
+        Error::DuplicateMappingKey { key: None, .. } => "a key comes twice".to_owned(),
+        Error::UnknownAnchor { .. }
+        | Error::Budget { breach: BudgetBreach::Anchors { .. } | BudgetBreach::Aliases { .. }, .. } => {
+            "anchors (&x) and aliases (*x) are not taken".to_owned()
+        }
+        Error::Budget { .. } => "the frontmatter is larger or deeper than what is taken".to_owned(),
+        other => other.render_with_formatter(&UserMessageFormatter.with_localizer(&Unplaced)),
+    };
+    Problem::error("syntax", text::escape(message.as_bytes())).at(line)
+}
+
+/// Leaves out of messages where the fault is: diagnostics have a line of their own.
+struct Unplaced;
+
+impl serde_saphyr::Localizer for Unplaced {
+    fn attach_location<'a>(&self, base: Cow<'a, str>, _: serde_saphyr::Location) -> Cow<'a, str> {
+        base
+    }
 }
 
 /// A map written in YAML's flow style, of which JSON with comments left out, single quotes, bare names and
@@ -265,53 +332,103 @@ pub(crate) fn parse_flow(text: &str) -> Option<Value> {
     serde_saphyr::from_str_with_options(text, options()).ok()
 }
 
-/// Quotes the values of `name` and `description` that hold a colon where YAML forbids one, or begin with what it
-/// reserves.
+/// A field at the top level, as it is written: on one line and the indented ones after it.
+struct Field<'a> {
+    name: &'a str,
+    value: &'a str,
+    more: &'a [&'a str],
+}
+
+impl<'a> Field<'a> {
+    /// The field that begins with the first of these lines.
+    fn read(lines: &'a [&'a str]) -> Option<Self> {
+        let (first, rest) = lines.split_first()?;
+        let (name, value) = first.split_once(':')?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let named = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(plain);
+        if !named || !(value.is_empty() || value.starts_with([' ', '\t'])) {
+            return None;
+        }
+        let indented = |line: &&&str| line.starts_with([' ', '\t']) && !line.trim().is_empty();
+        let more = rest.iter().take_while(indented).count();
+        Some(Self { name, value: value.trim(), more: &rest[..more] })
+    }
+
+    /// The value in one line.
+    fn whole(&self) -> String {
+        let mut whole = self.value.to_owned();
+        for line in self.more {
+            whole.push(' ');
+            whole.push_str(line.trim());
+        }
+        whole
+    }
+
+    /// Whether the value, parsed alone, is none, and can only be meant as text. What guards a skill is never taken
+    /// for text, and neither is what may be cut off or go on below.
+    fn lacks_quotes(&self) -> bool {
+        let ends = |end: char| self.value.len() > 1 && self.value.ends_with(end);
+        let complete = match self.value.chars().next() {
+            None | Some('|' | '>') => false,
+            Some(quote @ ('"' | '\'')) => ends(quote),
+            Some('[') => self.whole().contains(']'),
+            Some('{') => self.whole().contains('}'),
+            Some(_) => true,
+        };
+        let guards = |name: &str| GUARDS.iter().any(|guard| same_but_for_case(name, guard));
+        let hidden = |line: &&str| {
+            line.split_once(':').is_some_and(|(name, _)| guards(name.trim().trim_matches(['"', '\''])))
+        };
+        complete && !guards(self.name) && !self.more.iter().any(hidden) && self.fails_alone()
+    }
+
+    fn fails_alone(&self) -> bool {
+        let mut yaml = format!("{}: {}", self.name, self.value);
+        for line in self.more {
+            yaml.push('\n');
+            yaml.push_str(line);
+        }
+        let parsed: Result<BTreeMap<String, IgnoredAny>, _> =
+            serde_saphyr::from_str_with_options(&yaml, options());
+        // What breaks a bound is YAML, and not text.
+        parsed.is_err_and(|error| !matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. }))
+    }
+}
+
+/// The line and the text of a field's value in a document, before YAML makes something of it.
+pub(crate) fn written(text: &str, name: &str) -> Option<(u32, String)> {
+    let Split::Frontmatter(yaml) = split(text) else { return None };
+    let lines: Vec<&str> = yaml.split('\n').collect();
+    let mut fields = (0..lines.len()).filter_map(|at| Some((at, Field::read(&lines[at..])?)));
+    let (at, field) = fields.find(|(_, field)| field.name == name)?;
+    Some((u32::try_from(at + 1).ok()?, field.whole()))
+}
+
+/// Quotes what its author should have quoted.
 fn rescue(yaml: &str) -> (String, Vec<Problem>) {
     let lines: Vec<&str> = yaml.split('\n').collect();
-    let mut out: Vec<String> = Vec::with_capacity(lines.len());
+    let mut out: Vec<Cow<'_, str>> = Vec::with_capacity(lines.len());
     let mut warnings = Vec::new();
-    let mut index = 0;
-    while let Some(line) = lines.get(index) {
-        let field = ["name", "description"]
-            .into_iter()
-            .find_map(|field| Some((field, line.strip_prefix(field)?.strip_prefix(':')?)));
-        let more = lines[index + 1..]
-            .iter()
-            .take_while(|line| line.starts_with([' ', '\t']) && !line.trim().is_empty())
-            .count();
-        let plain = |(_, value): &(&str, &str)| {
-            let value = value.trim();
-            !value.is_empty() && !value.starts_with(['"', '\'', '|', '>', '&', '*', '!', '{', '[', '#'])
+    while let Some(rest) = lines.get(out.len()..).filter(|rest| !rest.is_empty()) {
+        let field = Field::read(rest);
+        let length = 1 + field.as_ref().map_or(0, |field| field.more.len());
+        let Some(field) = field.filter(Field::lacks_quotes) else {
+            out.extend(rest[..length].iter().map(|line| Cow::Borrowed(*line)));
+            continue;
         };
-        match field.filter(plain) {
-            Some((field, value)) => {
-                let mut whole = value.trim().to_owned();
-                for continued in &lines[index + 1..=index + more] {
-                    whole.push(' ');
-                    whole.push_str(continued.trim());
-                }
-                let reserved = whole.starts_with(['%', '@', '`']);
-                if reserved || whole.contains(": ") || whole.ends_with(':') {
-                    out.push(format!("{field}: '{}'", whole.replace('\'', "''")));
-                    // Lines keep their numbers.
-                    out.extend(std::iter::repeat_n(String::new(), more));
-                    let what = match reserved {
-                        true => "begins with a character that YAML reserves",
-                        false => "holds an unquoted \": \"",
-                    };
-                    let message = format!("{field} {what} and was read as if quoted; quote it");
-                    warnings.push(Problem::warning("yaml", message).at(index + 1));
-                } else {
-                    out.extend(lines[index..=index + more].iter().map(|line| (*line).to_owned()));
-                }
-                index += more + 1;
-            }
-            None => {
-                out.push((*line).to_owned());
-                index += 1;
-            }
-        }
+        let whole = field.whole();
+        let what = if whole.starts_with(['%', '@', '`', '&', '*', '!', '[', '{']) {
+            "begins with a character that YAML reserves"
+        } else if whole.contains(": ") || whole.ends_with(':') {
+            "holds an unquoted \": \""
+        } else {
+            "is not valid YAML"
+        };
+        let message = format!("{} {what} and was read as if quoted; quote it", shown(field.name));
+        warnings.push(Problem::warning("yaml", message).at(out.len() + 1));
+        out.push(Cow::Owned(format!("{}: '{}'", field.name, whole.replace('\'', "''"))));
+        // Lines keep their numbers.
+        out.extend(std::iter::repeat_n(Cow::Borrowed(""), length - 1));
     }
     (out.join("\n"), warnings)
 }
@@ -471,6 +588,130 @@ mod tests {
             let document = read(&format!("---\nname: x\ndescription: {value}\n---\n"));
             assert_eq!(document.description.as_deref(), Some(value));
             assert_eq!(document.warnings.len(), 1, "{value}");
+        }
+    }
+
+    #[test]
+    fn any_field_whose_value_is_no_yaml_is_read_as_text_with_a_warning() {
+        for field in [
+            "argument-hint: [pr-number] [priority]",
+            "argument-hint: file: the file",
+            "license: Proprietary. See: LICENSE.txt",
+            "license: %x",
+            "globs: **/*.py",
+            "allowed-tools: [Read, Bash(git: *)]",
+            "hint: \"a\" or \"b\"",
+            "notes: first\n  then: second",
+        ] {
+            let document = read(&format!("---\nname: x\n{field}\ndescription: d\n---\n"));
+            assert_eq!(document.description.as_deref(), Some("d"), "{field}");
+            let [warning] = &document.warnings[..] else { panic!("{field}: {:?}", document.warnings) };
+            assert_eq!(warning.line, Some(3), "{field}");
+            assert!(warning.message.starts_with(field.split_once(':').unwrap().0), "{warning:?}");
+        }
+        let document = read("---\nwhen_to_use: Use when: it's x\ndescription: [Beta] does things\n---\n");
+        assert_eq!(document.when_to_use, "Use when: it's x");
+        assert_eq!(document.description.as_deref(), Some("[Beta] does things"));
+    }
+
+    #[test]
+    fn what_guards_a_skill_or_may_go_on_below_is_never_taken_for_text() {
+        for field in [
+            "metadata: [a] [b]",
+            "metadata: a: b",
+            "os: *linux",
+            "requires: {bins: [a] b}",
+            "Requires: bins: a",
+            "disable-model-invocation: true: x",
+            "disable_model_invocation: @true",
+            "license: a: b\n metadata: {os: linux}",
+            "license: a: b\n \"requires\": {bins: [x]}",
+            "hint: \"a\" then",
+            "hint: 'a",
+            "hint: [a",
+            "hint: {a",
+            "hint: >\n\tx: y",
+            "tags: a\ntags: b",
+            "tags: a: b\ntags: c",
+        ] {
+            let text = format!("---\nname: x\ndescription: d\n{field}\n---\n");
+            assert!(parse(text.as_bytes()).is_err(), "{field}");
+        }
+    }
+
+    #[test]
+    fn messages_are_in_words_for_authors_and_without_a_second_position() {
+        let said = |yaml: &str| {
+            let refusal = parse(format!("---\ndescription: d\n{yaml}\n---\n").as_bytes()).unwrap_err();
+            let problem = &refusal.problems[0];
+            assert!(problem.line.is_some(), "{problem:?}");
+            problem.message.clone()
+        };
+        assert_eq!(said("tags: a\ntags: b"), "tags comes twice");
+        for yaml in ["x: &a 1", "x: &a 1\ny: *a", "metadata: *a"] {
+            assert_eq!(said(yaml), "anchors (&x) and aliases (*x) are not taken", "{yaml}");
+        }
+        for yaml in
+            ["metadata: [a", "metadata: a: b", "name: [x]", "hint: 'a", &format!("x: {}", "[".repeat(100))]
+        {
+            let message = said(yaml);
+            for word in ["line", "column", "budget", "Policy", "Options", "Breach"] {
+                assert!(!message.contains(word), "{yaml}: {message}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_version_is_its_text_and_no_reason_to_refuse() {
+        for (written, version) in [
+            ("1.10", "1.10"),
+            ("2", "2"),
+            ("\" v1 \"", "v1"),
+            ("2024-01-01", "2024-01-01"),
+            ("true", "true"),
+            ("", ""),
+        ] {
+            let document = read(&format!("---\ndescription: d\nversion: {written}\n---\n"));
+            assert_eq!((document.version.as_str(), document.warnings.len()), (version, 0), "{written}");
+        }
+        for written in ["[1, 2]", "{major: 1}", "\n  major: 1"] {
+            let document = read(&format!("---\ndescription: d\nversion: {written}\n---\n"));
+            assert_eq!(document.description.as_deref(), Some("d"));
+            assert_eq!((document.version.as_str(), document.warnings[0].line), ("", Some(3)), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_where_and_keeps_what_else_is_odd() {
+        let refused =
+            |text: &str| read(text).identity("no key!", Compat::default()).unwrap_err().problems[0].clone();
+        let at = |text: &str| (refused(text).rule, refused(text).line);
+        assert_eq!(at("---\nversion: 1\nname: x\ndescription: ' '\n---\n"), ("description", Some(4)));
+        assert_eq!(at("---\nversion: 1\nname: x!\ndescription: d\n---\n"), ("name", Some(3)));
+        assert_eq!(at("---\nname: x\n---\n"), ("description", None));
+        assert_eq!(at("# Words\n"), ("name", Some(1)));
+        let refusal = parse(b"---\ndescription: a: b\nmetadata: [\n---\n").unwrap_err();
+        let rules: Vec<_> = refusal.problems.iter().map(|problem| problem.rule).collect();
+        assert_eq!(rules, ["syntax", "yaml"]);
+    }
+
+    #[test]
+    fn conditions_beside_metadata_go_by_their_own_names_and_a_list_is_none() {
+        let gating = |yaml: &str| read(&format!("---\ndescription: d\n{yaml}\n---\n")).gating;
+        let listed = gating("requires:\n  - router-core\nos: [beos]");
+        assert_eq!((listed.broken, listed.blocks.len()), (None, 1));
+        let messages: Vec<_> = listed.warnings.iter().map(|warning| warning.message.as_str()).collect();
+        let list = "requires is a list and no condition; conditions are a map in metadata";
+        assert_eq!(messages[0], list);
+        assert!(messages[1].starts_with("os: \"beos\""), "{messages:?}");
+        for (yaml, reason) in [
+            ("requires: words", "requires is not a map"),
+            ("requires:\n  - bins: [uv]", "requires is not a map"),
+            ("requires: {bins: 5}", "requires.bins is neither a list nor a string"),
+            ("os: 5", "os is neither a list nor a string"),
+            ("metadata: {requires: [a]}", "metadata.requires is not a map"),
+        ] {
+            assert_eq!(gating(yaml).broken.as_deref(), Some(reason), "{yaml}");
         }
     }
 

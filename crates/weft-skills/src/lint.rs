@@ -14,6 +14,7 @@ use weft_core::{
 };
 
 use crate::{
+    frontmatter,
     host::Host,
     inventory::Copy,
     manifest::without_bom,
@@ -25,6 +26,8 @@ use crate::{
 
 /// Longest description that every model's interface takes whole, in characters.
 const DESCRIPTION: usize = 1024;
+/// Longest `compatibility` of the agentskills format, in characters.
+const COMPATIBILITY: usize = 500;
 /// As much of an entry as the kernel reads to find its interpreter.
 const HEAD: u64 = 256;
 
@@ -38,6 +41,8 @@ pub fn advise(copy: &Copy, host: &Host) -> Vec<Diagnostic> {
         advice.timeout();
         advice.tool_name();
         advice.entry(&mut Programs::new(host));
+    } else {
+        advice.document();
     }
     let mut list = advice.list;
     list.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
@@ -58,7 +63,12 @@ impl Advice<'_> {
 
     /// About a member of the manifest, on its line; of the manifest as a whole when the member is not there.
     fn member(&mut self, member: &[&str], rule: &str, message: impl Into<String>) {
-        let line = line_of(&self.text, member);
+        let line = match self.definition().kind {
+            Kind::Executable => line_of(&self.text, member),
+            Kind::Instructions => {
+                member.first().and_then(|field| frontmatter::written(&self.text, field)).map(|(line, _)| line)
+            }
+        };
         self.push(self.copy.manifest.clone(), line, rule, message.into());
     }
 
@@ -70,6 +80,7 @@ impl Advice<'_> {
             rule: rule.to_owned(),
             message,
             key: Some(self.definition().key.clone()),
+            scope: self.copy.scope.clone(),
         });
     }
 
@@ -80,6 +91,55 @@ impl Advice<'_> {
                 format!("the description has {length} characters; some models cut it at {DESCRIPTION}");
             self.member(&["description"], "description", message);
         }
+    }
+
+    /// About instructions without a manifest: what other frameworks expect of them, and what YAML takes away.
+    fn document(&mut self) {
+        let Ok(document) = frontmatter::parse(self.text.as_bytes()) else { return };
+        let directory = self.copy.directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match document.name {
+            None => self.member(
+                &["name"],
+                "name",
+                "name is missing and taken from the directory; some frameworks require it",
+            ),
+            Some(name) if name != directory => {
+                let (name, directory) = (shown(&name), shown(&directory));
+                let message = format!(
+                    "name {name:?} differs from its directory's, {directory:?}; some frameworks refuse that"
+                );
+                self.member(&["name"], "name", message);
+            }
+            Some(_) => {}
+        }
+        let length = document.compatibility.chars().count();
+        if length > COMPATIBILITY {
+            let message = format!("compatibility has {length} characters; the format allows {COMPATIBILITY}");
+            self.member(&["compatibility"], "compatibility", message);
+        }
+        if let Some(message) = self.lost() {
+            self.member(&["description"], "description", message);
+        }
+    }
+
+    /// What YAML left out of an unquoted description.
+    fn lost(&self) -> Option<String> {
+        let (_, written) = frontmatter::written(&self.text, "description")?;
+        let read = &self.definition().description;
+        if written.starts_with(['"', '\'', '|', '>']) || *read == written {
+            return None;
+        }
+        // The tag of a type is meant as one.
+        if written.starts_with('!') && !written.starts_with("!!") && !read.starts_with('!') {
+            let tag = written.split_whitespace().next().unwrap_or_default();
+            return Some(format!(
+                "{:?} is a tag in YAML and left out of the description; quote it",
+                shown(tag)
+            ));
+        }
+        let (before, _) = written.split_once(" #")?;
+        (before.trim_end() == read)
+            .then(|| "the description ends before \" #\", where YAML sees a comment; quote it".to_owned())
     }
 
     fn class(&mut self) {
@@ -237,6 +297,10 @@ pub(crate) fn line_of(text: &str, member: &[&str]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        Loader,
+        testing::{config, write},
+    };
 
     #[test]
     fn lines_are_those_of_the_members() {
@@ -246,6 +310,43 @@ mod tests {
         assert_eq!(line_of(text, &["schema", "properties", "c"]), None);
         assert_eq!(line_of("{\n \"A\": 1}", &["a"]), Some(2));
         assert_eq!(line_of("---\nname: x\n---", &["name"]), None);
+    }
+
+    #[test]
+    fn instructions_get_advice_on_what_yaml_takes_away_and_others_expect() {
+        let temporary = tempfile::tempdir().unwrap();
+        let advice = |fields: &str| {
+            write(&temporary.path().join("docs/SKILL.md"), format!("---\n{fields}\n---\n"));
+            let config = config(&[temporary.path()]);
+            let host = config.host.clone();
+            let inventory = Loader::new(config).load(None);
+            let list = advise(&inventory.copies[0], &host);
+            list.into_iter().map(|one| (one.rule, one.line, one.message)).collect::<Vec<_>>()
+        };
+        let (long, fits) = ("x".repeat(501), "x".repeat(500));
+        for (fields, rule, line, part) in [
+            ("name: docs\ndescription: C # code", "description", Some(3), "ends before"),
+            ("name: docs\ndescription: Fixes C\n  or # code", "description", Some(3), "ends before"),
+            ("name: docs\ndescription: !Beta does", "description", Some(3), "\"!Beta\" is a tag"),
+            ("name: other\ndescription: d", "name", Some(2), "\"docs\""),
+            ("description: d", "name", None, "missing"),
+            (&format!("name: docs\ndescription: d\ncompatibility: {long}"), "compatibility", Some(4), "501"),
+        ] {
+            let list = advice(fields);
+            assert_eq!(list.len(), 1, "{fields}: {list:?}");
+            assert_eq!((list[0].0.as_str(), list[0].1), (rule, line), "{fields}");
+            assert!(list[0].2.contains(part), "{list:?}");
+        }
+        for fields in [
+            "name: docs\ndescription: Fixes issue#12",
+            "name: docs\ndescription: 'C # code'",
+            "name: docs\ndescription: Use when: C # code",
+            "name: docs\ndescription: |\n  # Title",
+            "name: docs\ndescription: !!str d",
+            &format!("name: docs\ndescription: d\ncompatibility: {fits}"),
+        ] {
+            assert_eq!(advice(fields), [], "{fields}");
+        }
     }
 
     #[test]

@@ -179,6 +179,7 @@ impl Loader {
                     walk
                 }
             };
+            load.report.turn_to(&root.source.scope);
             for (path, problem) in &walk.problems {
                 load.report.warn(path, None, problem);
             }
@@ -201,6 +202,7 @@ impl Loader {
             }
         }
         let mut copies = load.copies;
+        report.turn_to(&Scope::All);
         if let Some((first, count)) = left_out {
             let message = format!(
                 "more than {} skills; {count} are left out, from this one on",
@@ -244,6 +246,7 @@ fn roots<'a>(
     sorted.sort_by_key(|source| source.layer);
     let mut roots = Vec::new();
     for source in sorted {
+        report.turn_to(&source.scope);
         let path = &source.root;
         let shown = shown_path(path);
         let (level, line, problem) = if path.is_absolute() {
@@ -274,6 +277,7 @@ fn roots<'a>(
         report.log(level, path, problem.rule, line, String::new());
         report.diagnose(path, None, &problem);
     }
+    report.turn_to(&Scope::All);
     roots
 }
 
@@ -287,6 +291,7 @@ fn gate(copies: &mut [Copy], config: &Config, report: &mut Report) {
     let mut gates = Gates::new(config);
     let mut unused: BTreeSet<&SkillKey> = config.entries.keys().collect();
     for copy in copies {
+        report.turn_to(&copy.scope);
         let definition = &copy.definition;
         if let Some((key, _)) = entry_of(definition, &config.entries) {
             unused.remove(key);
@@ -300,6 +305,7 @@ fn gate(copies: &mut [Copy], config: &Config, report: &mut Report) {
         copy.verdicts = gates.check(definition, copy.layer, injected.as_ref());
         copy.injected = injected.map(Arc::new);
     }
+    report.turn_to(&Scope::All);
     // One for all of them: nodes that share one configuration have many entries for skills of other nodes.
     if !unused.is_empty() {
         let names: Vec<&str> = unused.into_iter().map(SkillKey::as_str).collect();
@@ -317,6 +323,7 @@ fn entry_path(key: &SkillKey) -> PathBuf {
 fn merge(copies: &mut [Copy], report: &mut Report) {
     let mut winners: HashMap<(Scope, SkillKey), PathBuf> = HashMap::new();
     for copy in copies {
+        report.turn_to(&copy.scope);
         let key = (copy.scope.clone(), copy.definition.key.clone());
         let name = &copy.definition.name;
         let path = shown_path(&copy.manifest);
@@ -373,6 +380,11 @@ impl Load<'_> {
             self.report.log(Level::Info, path, "link", line, String::new());
         }
         if manifests == 0 && walk.problems.is_empty() && !root.source.implied {
+            let other_case = path.join(frontmatter::NAME.to_lowercase());
+            if other_case.is_file() {
+                let message = format!("the file is not read: its name has to be {}", frontmatter::NAME);
+                return self.report.warn(&other_case, None, &Problem::error("file", message));
+            }
             let message = format!("no {} and no {} is below it", manifest::NAME, frontmatter::NAME);
             self.report.warn(path, None, &Problem::warning("source", message));
         }
@@ -578,7 +590,7 @@ impl Load<'_> {
         refusal: &Refusal,
         stamps: Vec<(PathBuf, FileStamp)>,
     ) {
-        let line = format!("parse {}: {}", shown_path(path), in_one_line(&refusal.problems));
+        let line = format!("parse {}: {}", shown_path(path), faults(refusal));
         let kept = if refusal.half_written { self.earlier(root, found).cloned() } else { None };
         // A skill is mostly named as its directory: whoever asks for it hears what is wrong with it, and not
         // that nobody knows it.
@@ -618,6 +630,12 @@ impl Load<'_> {
         copy.layer = root.source.layer;
         self.push(copy);
     }
+}
+
+/// Why a file gives no skill, in one line.
+fn faults(refusal: &Refusal) -> String {
+    let errors = refusal.problems.iter().filter(|problem| problem.severity == Severity::Error);
+    in_one_line(&errors.cloned().collect::<Vec<_>>())
 }
 
 /// The key of a skill that has the name of its directory.
@@ -684,7 +702,7 @@ fn executable(
             // A definition says nothing of the host, such as where a file lies.
             let reason = match refusal.problems.iter().any(|problem| problem.rule == "file") {
                 true => "the file cannot be read".to_owned(),
-                false => in_one_line(&refusal.problems),
+                false => faults(&refusal),
             };
             definition.broken_requirements.get_or_insert(format!("{}: {reason}", frontmatter::NAME));
             warnings.extend(
@@ -725,22 +743,21 @@ fn instructions_only(
     directory: &str,
     compat: Compat,
 ) -> Result<Read, Refusal> {
-    let Identity { key, name, description, warning } = document.identity(directory, compat)?;
+    let broken = document.gating.broken.iter().map(|reason| Problem::warning("metadata", reason));
+    let odd = document.warnings.iter().chain(&document.gating.warnings).cloned().chain(broken);
+    let identity = match document.identity(directory, compat) {
+        Ok(identity) => identity,
+        Err(mut refusal) => {
+            refusal.problems.extend(odd);
+            return Err(refusal);
+        }
+    };
+    let Identity { key, name, description, warning } = identity;
     let long = manifest::long_name(&key).map(|message| Problem::warning("name", message));
     let mut definition = Definition { name, description, ..Definition::new(key, Kind::Instructions) };
     add_document(&mut definition, document);
     definition.broken_requirements.clone_from(&document.gating.broken);
-    let broken = document.gating.broken.iter().map(|reason| Problem::warning("metadata", reason));
-    let warnings = document
-        .warnings
-        .iter()
-        .chain(&document.gating.warnings)
-        .cloned()
-        .chain(broken)
-        .chain(long)
-        .chain(warning)
-        .map(|problem| (path.to_owned(), problem))
-        .collect();
+    let warnings = odd.chain(long).chain(warning).map(|problem| (path.to_owned(), problem)).collect();
     Ok(Read { definition, entry: String::new(), ignore: Ignore::default(), warnings })
 }
 

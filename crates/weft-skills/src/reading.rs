@@ -7,7 +7,11 @@ use std::{
 
 use weft_core::limits;
 
-use crate::{inventory::Copy, platform};
+use crate::{
+    digest::{Bounds, Listing},
+    inventory::Copy,
+    platform,
+};
 
 /// Why a file of a skill cannot be read. The messages are for whoever asked: they say nothing of the host.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +22,9 @@ pub enum ReadError {
     /// There is none.
     #[error("there is no such file")]
     NotFound,
+    /// It is there, and no part of the skill: its digest does not cover it.
+    #[error("it is no part of the skill: its digest leaves it out")]
+    NotCovered,
     /// It lies elsewhere.
     #[error("it is a link that leaves the skill's directory")]
     Outside,
@@ -58,6 +65,12 @@ impl Copy {
         if !file.metadata().map_err(found)?.is_file() {
             return Err(ReadError::NotRegular);
         }
+        // What the digest leaves out (version control, other skills below this one) is nobody's business.
+        let subject = self.subject(&directory);
+        let listing = Listing::of(subject, Bounds::default()).map_err(found)?;
+        if !listing.is_some_and(|listing| listing.has(relative)) {
+            return Err(ReadError::NotCovered);
+        }
         let content = platform::read_regular(&file, limits::FILE_BYTES).map_err(found)?.0;
         let content = content.ok_or(ReadError::TooLarge)?;
         // Afterwards: had it been another file's content, it would not have this digest.
@@ -88,13 +101,20 @@ mod tests {
         fs::write(root.path().join("secret"), "no").unwrap();
         symlink("../secret", skill.join("out")).unwrap();
         symlink("references/x.md", skill.join("in")).unwrap();
+        fs::create_dir_all(skill.join(".git")).unwrap();
+        fs::write(skill.join(".git/config"), "no").unwrap();
+        fs::create_dir_all(skill.join("inner")).unwrap();
+        fs::write(skill.join("inner/SKILL.md"), "---\nname: inner\ndescription: d\n---\n").unwrap();
         let inventory = Loader::new(Config::new(vec![Source::managed(root.path())])).load(None);
-        let copy = &inventory.copies[0];
+        let copy = inventory.copies.iter().find(|copy| copy.definition.name == "s").unwrap();
         assert_eq!(copy.read_file("references/x.md").unwrap(), b"more");
         assert_eq!(copy.read_file("in").unwrap(), b"more");
         assert!(matches!(copy.read_file("out"), Err(ReadError::Outside)));
         assert!(matches!(copy.read_file("references"), Err(ReadError::NotRegular)));
         assert!(matches!(copy.read_file("large"), Err(ReadError::TooLarge)));
+        for path in [".git/config", "inner/SKILL.md"] {
+            assert!(matches!(copy.read_file(path), Err(ReadError::NotCovered)), "{path}");
+        }
         assert!(matches!(copy.read_file("gone"), Err(ReadError::NotFound)));
         assert!(matches!(copy.read_file("SKILL.md/x"), Err(ReadError::NotFound)));
         for path in ["", "../secret", "/etc/passwd", "references/../../secret", "./SKILL.md", "a\0b"] {

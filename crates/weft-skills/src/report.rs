@@ -7,6 +7,7 @@ use std::{
 };
 
 use weft_core::{
+    advert::Scope,
     ids::SkillKey,
     skill::{Diagnostic, Severity},
     text,
@@ -91,9 +92,16 @@ pub(crate) struct Report {
     said: HashMap<(PathBuf, String), Vec<(String, String)>>,
     saying: HashMap<(PathBuf, String), Vec<(String, String)>>,
     diagnostics: Vec<Diagnostic>,
+    /// Whom concerns what is told now; everybody unless something is said.
+    scope: Scope,
 }
 
 impl Report {
+    /// What is told from now on is about files of this scope.
+    pub(crate) fn turn_to(&mut self, scope: &Scope) {
+        self.scope.clone_from(scope);
+    }
+
     /// Logs a line about a path unless the last load said the same with the same mark.
     pub(crate) fn log(&mut self, level: Level, path: &Path, topic: &str, line: String, mark: String) {
         let key = (path.to_owned(), topic.to_owned());
@@ -129,6 +137,7 @@ impl Report {
             rule: problem.rule.to_owned(),
             message: cut(&text::escape(problem.message.as_bytes()), MESSAGE),
             key: key.cloned(),
+            scope: self.scope.clone(),
         });
         &self.diagnostics[self.diagnostics.len() - 1]
     }
@@ -144,7 +153,8 @@ impl Report {
         self.said = std::mem::take(&mut self.saying);
         let mut diagnostics = std::mem::take(&mut self.diagnostics);
         diagnostics.sort_by(|a, b| {
-            (&a.path, a.line, &a.rule, &a.message).cmp(&(&b.path, b.line, &b.rule, &b.message))
+            (&a.path, a.line, &a.rule, &a.message, &a.scope)
+                .cmp(&(&b.path, b.line, &b.rule, &b.message, &b.scope))
         });
         diagnostics.dedup();
         // What hides a skill matters more than what is odd: warnings are cut first.
@@ -159,6 +169,7 @@ impl Report {
                 rule: "limit".to_owned(),
                 message: format!("{left_out} more diagnostics are left out"),
                 key: None,
+                scope: Scope::All,
             });
         }
         diagnostics

@@ -37,8 +37,8 @@ impl Gating {
     }
 }
 
-/// Names under which vendors put their block. The last two are what the second was called before.
-const VENDORS: [&str; 4] = ["ongrid", "openclaw", "clawdbot", "clawdis"];
+/// Names under which vendors put their block. The third and the fourth are what the second was called before.
+const VENDORS: [&str; 6] = ["ongrid", "openclaw", "clawdbot", "clawdis", "nanobot", "qwenpaw"];
 /// Members of a block that are read.
 const BLOCK: [&str; 7] = ["os", "requires", "always", "primaryEnv", "primary_env", "skillKey", "skill_key"];
 const REQUIRES: [&str; 4] = ["bins", "anyBins", "env", "config"];
@@ -67,7 +67,37 @@ fn read_metadata(metadata: &Value, gating: &mut Gating) -> Result<(), String> {
             read_block(&block, &place, gating)?;
         }
     }
+    let known = |name: &str| VENDORS.contains(&name) || BLOCK.contains(&name);
+    let conditions = |value: &Value| {
+        value.get("os").is_some_and(|os| !os.is_null()) || value.get("requires").is_some_and(Value::is_object)
+    };
+    for (name, _) in map.iter().filter(|(name, value)| !known(name) && conditions(value)) {
+        let message =
+            format!("conditions below metadata.{} are not read: weft does not know that vendor", shown(name));
+        gating.warnings.push(Problem::warning("metadata", message));
+    }
     Ok(())
+}
+
+/// Reads `os` and `requires` that stand beside `metadata` instead of in it, and are meant all the same. There, others
+/// list by `requires` the skills that one builds on.
+pub(crate) fn read_beside(mut block: Map<String, Value>) -> Gating {
+    let mut gating = Gating::default();
+    let names = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_string));
+    if block.get("requires").is_some_and(names) {
+        block.remove("requires");
+        let message = "requires is a list and no condition; conditions are a map in metadata";
+        gating.warnings.push(Problem::warning("requires", message));
+    }
+    if let Err(reason) = read_block(&block, "", &mut gating) {
+        gating.broken = Some(reason);
+    }
+    gating
+}
+
+/// How messages call a member of a block.
+fn at(place: &str, member: &str) -> String {
+    if place.is_empty() { member.to_owned() } else { format!("{place}.{member}") }
 }
 
 /// The map that a value is, or whose text it is. `None` when there is nothing.
@@ -91,7 +121,7 @@ fn as_map(value: &Value, place: &str, wrapping: usize) -> Result<Option<Map<Stri
 fn read_block(block: &Map<String, Value>, place: &str, gating: &mut Gating) -> Result<(), String> {
     refuse_other_case(block, &BLOCK, place)?;
     let mut found = Requirements {
-        os: list(block.get("os"), &format!("{place}.os"))?.iter().map(|os| os_name(os)).collect(),
+        os: list(block.get("os"), &at(place, "os"))?.iter().map(|os| os_name(os)).collect(),
         always: block.get("always") == Some(&Value::Bool(true)),
         ..Requirements::default()
     };
@@ -104,14 +134,18 @@ fn read_block(block: &Map<String, Value>, place: &str, gating: &mut Gating) -> R
         if !matches!(os.as_str(), "linux" | "darwin" | "win32") {
             gating.warnings.push(Problem::warning(
                 "os",
-                format!("{place}.os: {:?} is not one of linux, darwin, win32 and matches no host", shown(os)),
+                format!(
+                    "{}: {:?} is not one of linux, darwin, win32 and matches no host",
+                    at(place, "os"),
+                    shown(os)
+                ),
             ));
         }
     }
     match block.get("requires") {
         None | Some(Value::Null) => {}
         Some(Value::Object(requires)) => {
-            let place = format!("{place}.requires");
+            let place = at(place, "requires");
             refuse_other_case(requires, &REQUIRES, &place)?;
             found.bins = list(requires.get("bins"), &format!("{place}.bins"))?;
             found.any_bins = list(requires.get("anyBins"), &format!("{place}.anyBins"))?;
@@ -124,7 +158,7 @@ fn read_block(block: &Map<String, Value>, place: &str, gating: &mut Gating) -> R
                 ));
             }
         }
-        Some(_) => return Err(format!("{place}.requires is not a map")),
+        Some(_) => return Err(format!("{} is not a map", at(place, "requires"))),
     }
     if found != Requirements::default() {
         gating.blocks.push(found);
@@ -337,6 +371,22 @@ mod tests {
         let bare = read(&json!({"primaryEnv": "BARE", "openclaw": {"primaryEnv": "LATER"}}));
         assert_eq!(bare.primary_env.as_deref(), Some("BARE"));
         assert_eq!(read(&json!({"primaryEnv": null, "skillKey": null})), Gating::default());
+    }
+
+    #[test]
+    fn conditions_under_a_name_that_is_no_vendor_are_told_and_not_checked() {
+        for block in [json!({"requires": {"bins": ["a"]}}), json!({"os": ["linux"]})] {
+            for vendor in ["nanobot", "qwenpaw"] {
+                assert_eq!(read(&json!({vendor: block})).blocks.len(), 1, "{vendor}");
+            }
+            let gating = read(&json!({"acme": block}));
+            assert_eq!((gating.broken, gating.blocks.len()), (None, 0));
+            assert_eq!(
+                gating.warnings[0].message,
+                "conditions below metadata.acme are not read: weft does not know that vendor"
+            );
+        }
+        assert_eq!(read(&json!({"acme": {"emoji": "x", "requires": ["y"]}})), Gating::default());
     }
 
     #[test]

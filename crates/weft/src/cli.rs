@@ -63,7 +63,7 @@ impl Command {
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Coordinator(_) | Self::Node(_) => "info",
-            Self::Dev(_) => "warn,weft_coordinator=info,weft_node=info,weft_skills=info",
+            Self::Dev(_) => "warn,weft_config=info,weft_coordinator=info,weft_node=info,weft_skills=info",
             Self::Skills(_)
             | Self::Nodes(_)
             | Self::Call(_)

@@ -46,7 +46,9 @@ impl Changes {
         if revision > now || revision + 1 < oldest {
             return None;
         }
-        let newer = self.revisions.iter().skip_while(|(noted, _)| *noted <= revision);
+        // Revisions have no gaps.
+        let known = usize::try_from((revision + 1).saturating_sub(oldest)).unwrap_or(usize::MAX);
+        let newer = self.revisions.range(known.min(self.revisions.len())..);
         let changed = newer.flat_map(|(_, changed)| changed).filter(|(scope, _)| concerns(scope));
         Some(changed.map(|(_, key)| key.clone()).collect())
     }

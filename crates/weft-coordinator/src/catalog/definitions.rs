@@ -2,7 +2,11 @@
 //!
 //! A definition travels once: of all nodes that name it one is asked, and another when that one does not answer.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -37,12 +41,23 @@ impl Compiled {
     }
 }
 
+/// Who is asked for a definition.
+#[derive(Debug)]
+struct Asked {
+    node: NodeId,
+    since: Instant,
+    /// All that have been.
+    tried: HashSet<NodeId>,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
     known: Map<Digest, Arc<Compiled>>,
     refused: HashMap<Digest, Malformed>,
-    asked: HashMap<Digest, (NodeId, Instant)>,
+    asked: HashMap<Digest, Asked>,
+    /// The nodes that name each of those that nobody knows.
+    waiting: HashMap<Digest, HashSet<NodeId>>,
     /// How many rows name each.
     uses: HashMap<Digest, usize>,
 }
@@ -68,6 +83,27 @@ impl Definitions {
         self.uses.contains_key(digest)
     }
 
+    /// Notes what a node names that nobody knows.
+    pub(super) fn wait(&mut self, node: &NodeId, missing: impl IntoIterator<Item = Digest>) {
+        for digest in missing {
+            self.waiting.entry(digest).or_default().insert(node.clone());
+        }
+    }
+
+    /// Forgets what a node named.
+    pub(super) fn wait_no_more(&mut self, node: &NodeId) {
+        // Mostly everything is known.
+        self.waiting.retain(|_, nodes| {
+            nodes.remove(node);
+            !nodes.is_empty()
+        });
+    }
+
+    /// The nodes that name a definition which nobody knows.
+    pub(super) fn waiting(&self, digest: &Digest) -> impl Iterator<Item = &NodeId> {
+        self.waiting.get(digest).into_iter().flatten()
+    }
+
     /// Counts rows that name a definition.
     pub(super) fn use_all(&mut self, digests: impl IntoIterator<Item = Digest>) {
         for digest in digests {
@@ -91,34 +127,59 @@ impl Definitions {
 
     /// Whether a node has to be asked for a definition now: nobody knows it, and no other node is being asked.
     pub(super) fn ask(&mut self, digest: Digest, node: &NodeId, now: Instant) -> bool {
-        let busy = self
-            .asked
-            .get(&digest)
-            .is_some_and(|(other, since)| other != node && now.duration_since(*since) < PATIENCE);
-        let ask = self.is_missing(&digest) && !busy;
+        let busy = |asked: &Asked| asked.node != *node && now.duration_since(asked.since) < PATIENCE;
+        let ask = self.is_missing(&digest) && !self.asked.get(&digest).is_some_and(busy);
         if ask {
-            self.asked.insert(digest, (node.clone(), now));
+            self.turn_to(digest, node, now);
         }
         ask
     }
 
-    /// Definitions for which a node was asked that has not answered, and that node.
-    pub(super) fn overdue(&self, now: Instant) -> Vec<(Digest, NodeId)> {
-        let late = |(_, (_, since)): &(&Digest, &(NodeId, Instant))| now.duration_since(*since) >= PATIENCE;
-        self.asked.iter().filter(late).map(|(digest, (node, _))| (*digest, node.clone())).collect()
+    /// Notes that a node is asked from now on.
+    pub(super) fn turn_to(&mut self, digest: Digest, node: &NodeId, now: Instant) {
+        let mut tried = self.asked.remove(&digest).map(|asked| asked.tried).unwrap_or_default();
+        tried.insert(node.clone());
+        self.asked.insert(digest, Asked { node: node.clone(), since: now, tried });
     }
 
-    /// Takes the answer.
-    pub(super) fn settle(&mut self, digest: Digest, compiled: Result<Compiled, Malformed>) {
+    /// Definitions for which a node was asked that has not answered. Each is told once in a while.
+    pub(super) fn overdue(&mut self, now: Instant) -> Vec<Digest> {
+        let late = self.asked.iter_mut().filter(|(_, asked)| now.duration_since(asked.since) >= PATIENCE);
+        late.map(|(digest, asked)| {
+            // Until then nobody is able either.
+            asked.since = now;
+            *digest
+        })
+        .collect()
+    }
+
+    /// Which of the nodes that name a definition is to be asked next: one that has not been, as long as there is one.
+    pub(super) fn next<'a>(&'a self, digest: &Digest, able: impl Fn(&NodeId) -> bool) -> Option<&'a NodeId> {
+        let tried = |node: &NodeId| self.asked.get(digest).is_some_and(|asked| asked.tried.contains(node));
+        let mut fresh = self.waiting(digest).filter(|node| !tried(node) && able(node));
+        fresh.next().or_else(|| self.waiting(digest).find(|node| able(node)))
+    }
+
+    /// Takes the answer. Returns the nodes that waited for it.
+    pub(super) fn settle(
+        &mut self,
+        digest: Digest,
+        compiled: Result<Compiled, Malformed>,
+    ) -> HashSet<NodeId> {
         self.asked.remove(&digest);
         match compiled {
             Ok(compiled) => self.known.insert_mut(digest, Arc::new(compiled)),
             Err(malformed) => drop(self.refused.insert(digest, malformed)),
         }
+        self.waiting.remove(&digest).unwrap_or_default()
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.known.is_empty() && self.uses.is_empty() && self.asked.is_empty() && self.refused.is_empty()
+        self.known.is_empty()
+            && self.uses.is_empty()
+            && self.asked.is_empty()
+            && self.refused.is_empty()
+            && self.waiting.is_empty()
     }
 }

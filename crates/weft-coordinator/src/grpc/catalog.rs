@@ -82,25 +82,17 @@ impl Catalog {
         full
     }
 
-    /// What is wrong with files that the agent may know of.
-    fn diagnostics(&self, visible: &Visible) -> Vec<v1::NodeDiagnostic> {
-        let concerns = |diagnostic: &weft_core::skill::Diagnostic| match (&diagnostic.key, visible.agent()) {
-            (_, None) => true,
-            (Some(key), Some(_)) => visible.may_name(key),
-            (None, Some(_)) => false,
-        };
-        let views = self.nodes.views();
-        let of_node = |view: &View| {
-            let advert = self.catalog.advert_of(&view.node.id).unwrap_or_default();
-            let told = advert.diagnostics.iter().filter(|diagnostic| concerns(diagnostic));
-            told.map(|diagnostic| v1::NodeDiagnostic {
-                node_id: view.node.id.to_string(),
-                node_name: view.node.name.clone(),
+    /// What is wrong with files that the agent may know of, as far as there is room, and how much more there is.
+    fn diagnostics(&self, visible: &Visible) -> (Vec<v1::NodeDiagnostic>, u32) {
+        let told = visible.merged().diagnosed().iter();
+        let told = told.flat_map(|(node, advert)| advert.diagnostics.iter().map(move |it| (node, it)));
+        page::head(told.filter(|(_, diagnostic)| visible.concerns(diagnostic)), |(node, diagnostic)| {
+            v1::NodeDiagnostic {
+                node_id: node.to_string(),
+                node_name: self.nodes.view(node).map(|view| view.node.name.clone()).unwrap_or_default(),
                 diagnostic: Some(diagnostic.into()),
-            })
-            .collect::<Vec<_>>()
-        };
-        views.iter().flat_map(of_node).collect()
+            }
+        })
     }
 
     /// What an agent can use now, or a session holds.
@@ -134,8 +126,10 @@ impl CatalogService for Catalog {
             Target::Any => None,
             Target::Node(_) | Target::Selector(_) => {
                 let wish = Wish::new(&target, None, &self.nodes).map_err(refused)?;
-                let admitted = self.nodes.views().into_iter().filter(|view| wish.admits(view));
-                Some(admitted.map(|view| view.node.id.clone()).collect())
+                Some(match wish.node() {
+                    Some(node) => HashSet::from([node.clone()]),
+                    None => self.nodes.matching(|view| wish.admits(view)).into_iter().collect(),
+                })
             }
         };
         let offered =
@@ -160,7 +154,7 @@ impl CatalogService for Catalog {
         });
         let (skills, next_page_token) = page::fill(messages, size, |skill| skill.key.clone());
         let (diagnostics, diagnostics_left_out) = match request.page_token.is_empty() {
-            true => page::head(self.diagnostics(&visible)),
+            true => self.diagnostics(&visible),
             false => (Vec::new(), 0),
         };
         Ok(Response::new(v1::ListSkillsResponse {

@@ -47,6 +47,11 @@ impl Invoker {
         }
         let request = convert::required("invocation", request).map_err(malformed)?;
         let mut request = decode(request, detach)?;
+        // A retry finds its first try whatever has become of the session since.
+        if let Some(agent) = self.invocations.agent_of_known(&request).await.map_err(refused)? {
+            request.agent = agent;
+            return self.invocations.create(request, trace).await.map_err(refused);
+        }
         if let Some(id) = &request.session {
             let session = self.sessions.get(&request.caller, id.as_str()).map_err(refused)?;
             let agent = request.agent.as_ref().map(ToString::to_string).unwrap_or_default();

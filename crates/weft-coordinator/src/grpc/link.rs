@@ -1,8 +1,8 @@
 //! `weft.link.v1.LinkService`.
 
-use std::pin::Pin;
+use std::{pin::Pin, sync::Arc};
 
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use weft_daemon::TaskGroup;
@@ -12,7 +12,7 @@ use super::refused;
 use crate::links::Links;
 
 pub(crate) struct Link {
-    pub(crate) links: Links,
+    pub(crate) links: Arc<Links>,
     pub(crate) tasks: TaskGroup,
 }
 
@@ -26,6 +26,6 @@ impl LinkService for Link {
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let (session, opened) = self.links.open(request.into_inner()).await.map_err(refused)?;
         self.tasks.spawn(session.serve());
-        Ok(Response::new(Box::pin(ReceiverStream::new(opened.inbox))))
+        Ok(Response::new(Box::pin(ReceiverStream::new(opened.inbox).map(|message| Ok(*message)))))
     }
 }

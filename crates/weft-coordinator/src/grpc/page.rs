@@ -39,20 +39,25 @@ pub(super) fn fill<T: Message>(
     (page, next)
 }
 
-/// As many of the messages as fit beside a page, and how many are left out.
-pub(super) fn head<T: Message>(items: Vec<T>) -> (Vec<T>, u32) {
-    let all = items.len();
+/// As many messages of these items as fit beside a page, and how many are left out: of those no message is made.
+pub(super) fn head<I, T: Message>(
+    mut items: impl Iterator<Item = I>,
+    make: impl Fn(I) -> T,
+) -> (Vec<T>, u32) {
     let mut room = MAX_BYTES / 4;
-    let head: Vec<T> = items
-        .into_iter()
-        .take_while(|item| {
-            let fits = item.encoded_len() <= room;
-            room = room.saturating_sub(item.encoded_len());
-            fits
-        })
-        .collect();
-    let left_out = u32::try_from(all - head.len()).unwrap_or(u32::MAX);
-    (head, left_out)
+    let mut head = Vec::new();
+    let mut left_out = 0;
+    for item in items.by_ref() {
+        let message = make(item);
+        let Some(left) = room.checked_sub(message.encoded_len()) else {
+            left_out = 1;
+            break;
+        };
+        room = left;
+        head.push(message);
+    }
+    left_out += items.count();
+    (head, u32::try_from(left_out).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -75,6 +80,9 @@ mod tests {
             }
         }
         assert_eq!(seen, all);
+        let (head, left_out) = head(0..1000, |n: u32| n.to_string().repeat(MAX_BYTES / 100));
+        assert!(head.len() > 10 && head.iter().map(String::len).sum::<usize>() <= MAX_BYTES / 4);
+        assert_eq!(left_out as usize, 1000 - head.len());
         assert_eq!(size(0, 5, 9).unwrap(), 5);
         assert_eq!(size(100, 5, 9).unwrap(), 9);
         assert!(size(-1, 5, 9).is_err());

@@ -19,7 +19,7 @@ pub struct Offer {
     /// In the order of scope and key. A list and not a map: there is one for each of thousands of nodes.
     pub(super) copies: Vec<Copy>,
     pub(super) shadowed: BTreeMap<(Scope, SkillKey), Vec<Arc<Row>>>,
-    pub(super) invalid: BTreeMap<SkillKey, Vec<Diagnostic>>,
+    pub(super) invalid: BTreeMap<(Scope, SkillKey), Vec<Diagnostic>>,
     /// The node is connected and takes work.
     pub(super) ready: bool,
 }
@@ -35,6 +35,11 @@ impl Copy {
     fn place(&self) -> (&Scope, &SkillKey) {
         (&self.row.scope, &self.row.key)
     }
+
+    /// Both belong to the same variant of a skill.
+    pub(super) fn is_of_variant(&self, other: &Self) -> bool {
+        (self.row.digest, self.row.definition) == (other.row.digest, other.row.definition)
+    }
 }
 
 impl Offer {
@@ -47,12 +52,11 @@ impl Offer {
         admits: impl Fn(&AgentId) -> bool,
     ) -> Self {
         let mut offer = Self { ready, ..Self::default() };
-        for row in &advert.rows {
-            if let Scope::Agent(agent) = &row.scope
-                && !admits(agent)
-            {
-                continue;
-            }
+        let counts = |scope: &Scope| match scope {
+            Scope::All => true,
+            Scope::Agent(agent) => admits(agent),
+        };
+        for row in advert.rows.iter().filter(|row| counts(&row.scope)) {
             let Some(definition) = definition(&row.definition).filter(|definition| definition.key == row.key)
             else {
                 continue;
@@ -69,9 +73,10 @@ impl Offer {
         offer.copies.sort_by(|a, b| a.place().cmp(&b.place()).then_with(|| a.row.cmp(&b.row)));
         offer.copies.dedup_by(|later, first| later.place() == first.place());
         offer.shadowed.values_mut().for_each(|rows| rows.sort());
-        for diagnostic in &advert.diagnostics {
+        for diagnostic in advert.diagnostics.iter().filter(|diagnostic| counts(&diagnostic.scope)) {
             if let (Some(key), Severity::Error) = (&diagnostic.key, diagnostic.severity) {
-                offer.invalid.entry(key.clone()).or_default().push(diagnostic.clone());
+                let place = (diagnostic.scope.clone(), key.clone());
+                offer.invalid.entry(place).or_default().push(diagnostic.clone());
             }
         }
         for list in offer.invalid.values_mut() {

@@ -19,6 +19,10 @@ use weft_core::{
 use super::{Malformed, digest, duration_from_wire, duration_to_wire, parse_optional, required};
 use crate::{link, v1};
 
+/// Most providers of a variant that are listed: with those of ten thousand nodes a skill would be larger than what most
+/// clients take.
+const MAX_PROVIDERS: usize = 1000;
+
 impl From<Class> for v1::SkillClass {
     fn from(class: Class) -> Self {
         match class {
@@ -135,6 +139,7 @@ impl From<&Diagnostic> for v1::Diagnostic {
             rule: diagnostic.rule.clone(),
             message: diagnostic.message.clone(),
             key: diagnostic.key.as_ref().map(ToString::to_string).unwrap_or_default(),
+            agent: scope_to_wire(&diagnostic.scope),
         }
     }
 }
@@ -151,7 +156,16 @@ impl From<v1::Diagnostic> for Diagnostic {
             rule: cut(diagnostic.rule),
             message: cut(diagnostic.message),
             key: SkillKey::normalise(&diagnostic.key).ok(),
+            // A name that no agent can have says nothing.
+            scope: parse_optional("agent", &diagnostic.agent).ok().flatten().map_or(Scope::All, Scope::Agent),
         }
+    }
+}
+
+fn scope_to_wire(scope: &Scope) -> String {
+    match scope {
+        Scope::All => String::new(),
+        Scope::Agent(agent) => agent.to_string(),
     }
 }
 
@@ -330,10 +344,7 @@ impl TryFrom<v1::SkillDefinition> for Definition {
 impl From<&Row> for link::AdvertRow {
     fn from(row: &Row) -> Self {
         Self {
-            agent: match &row.scope {
-                Scope::All => String::new(),
-                Scope::Agent(agent) => agent.to_string(),
-            },
+            agent: scope_to_wire(&row.scope),
             key: row.key.to_string(),
             layer: v1::Layer::from(row.layer).into(),
             path: row.path.clone(),
@@ -540,9 +551,11 @@ impl v1::Skill {
                 digest: variant.digest.to_string(),
                 definition: Some((&*variant.definition).into()),
                 partial: variant.providers.values().any(|provider| provider.row.partial),
+                providers_left_out: count(variant.providers.size().saturating_sub(MAX_PROVIDERS)),
                 providers: variant
                     .providers
                     .iter()
+                    .take(MAX_PROVIDERS)
                     .map(|(node, catalog::Provider { row, .. })| {
                         let sight = sight(node);
                         v1::Provider {
@@ -691,6 +704,47 @@ mod tests {
         assert_eq!(class_from_wire(99), Class::Dangerous);
         let verdict = Verdict::from(v1::Verdict { gate: 99, passed: false, ..Default::default() });
         assert!(!verdict.passed);
+    }
+
+    #[test]
+    fn of_very_many_providers_the_rest_is_counted() {
+        let digest = Digest::of(b"1");
+        let row = Arc::new(Row {
+            scope: Scope::All,
+            key: definition().key,
+            layer: Layer::Managed,
+            path: "/skills/disk-usage".into(),
+            digest,
+            partial: false,
+            definition: digest,
+            verdicts: vec![],
+            shadowed_by: None,
+        });
+        let mut providers = catalog::Map::new_sync();
+        for node in 0..MAX_PROVIDERS + 7 {
+            let provider = catalog::Provider { row: row.clone(), ready: true };
+            providers.insert_mut(format!("n{node}").parse().unwrap(), provider);
+        }
+        let skill = catalog::Skill {
+            key: definition().key,
+            scope: Scope::All,
+            variants: vec![catalog::Variant {
+                digest,
+                definition_digest: digest,
+                definition: Arc::new(definition()),
+                eligible: providers.size(),
+                ready: providers.size(),
+                providers,
+            }],
+            schema_conflict: false,
+        };
+        let sight = |_: &weft_core::ids::NodeId| NodeSight { name: "n".into(), connected: true };
+        let full = v1::Skill::full(&skill, Class::Safe, [].into_iter(), sight);
+        assert_eq!(
+            (full.variants[0].providers.len(), full.variants[0].providers_left_out),
+            (MAX_PROVIDERS, 7)
+        );
+        assert_eq!(full.nodes as usize, MAX_PROVIDERS + 7);
     }
 
     #[test]

@@ -260,9 +260,30 @@ fn unquoted_colons_load_with_a_warning_and_broken_files_are_never_half_loaded() 
     assert!(matches!(copy.check_unchanged(), Err(CheckError::NoEntry)));
     let warning = about(&inventory, "deploy_note");
     assert_eq!((warning.len(), warning[0].severity, warning[0].line), (1, Severity::Warning, Some(3)));
-    let error = about(&inventory, "broken");
-    assert_eq!((error.len(), error[0].severity), (1, Severity::Error));
-    assert!(error[0].line.is_some());
+    let found = about(&inventory, "broken");
+    let said: Vec<_> = found.iter().map(|one| (one.severity, one.line)).collect();
+    assert_eq!(said, [(Severity::Warning, Some(3)), (Severity::Error, Some(4))], "{found:?}");
+}
+
+#[test]
+fn a_refused_document_keeps_its_warnings() {
+    let temporary = tempfile::tempdir().unwrap();
+    write(&temporary.path().join("plain/SKILL.md"), "# Only words\n");
+    let (inventory, lines) = logged(|| load(&[temporary.path()]));
+    let said = about(&inventory, "plain").into_iter().map(|one| (one.rule.as_str(), one.line));
+    assert_eq!(said.collect::<Vec<_>>(), [("description", Some(1)), ("frontmatter", Some(1))]);
+    let parse = lines.iter().find(|line| line.contains("parse ")).unwrap();
+    assert!(parse.ends_with("line 1: description is required"), "{parse}");
+}
+
+#[test]
+fn a_document_in_lower_case_is_told_of_where_nothing_else_is() {
+    let temporary = tempfile::tempdir().unwrap();
+    write(&temporary.path().join("skill.md"), "---\nname: x\ndescription: d\n---\n");
+    let inventory = load(&[temporary.path()]);
+    let [told] = &inventory.diagnostics[..] else { panic!("{:?}", inventory.diagnostics) };
+    assert_eq!((told.severity, told.rule.as_str()), (Severity::Error, "file"), "{told}");
+    assert!(told.path.ends_with("/skill.md") && told.message.contains("SKILL.md"), "{told}");
 }
 
 #[test]

@@ -104,8 +104,15 @@ impl Call {
             Given::Nothing => Ok(Bytes::from_static(b"{}")),
             Given::Text(text) => Ok(text),
             Given::Words(words) => {
-                let agent = self.agent.as_ref().map(AgentId::as_str).unwrap_or_default();
-                let skill = client.get_skill(&self.skill, agent).await?;
+                let agent = match (&self.agent, &self.session) {
+                    (Some(agent), _) => agent.to_string(),
+                    (None, None) => String::new(),
+                    (None, Some(session)) => {
+                        let found = client.get_session(session.as_str(), false).await?;
+                        found.session.unwrap_or_default().agent
+                    }
+                };
+                let skill = client.get_skill(&self.skill, &agent).await?;
                 let schema = skill.definition.unwrap_or_default().schema;
                 let schema = serde_json::from_str(&schema).unwrap_or_default();
                 let args = typed::parse(words, &schema).map_err(Failure::usage)?;

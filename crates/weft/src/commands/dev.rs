@@ -53,20 +53,20 @@ impl Dev {
         let mut signals = Signals::catch().context("catch signals")?;
         let scratch =
             tempfile::Builder::new().prefix("weft-dev-").tempdir().context("make a scratch directory")?;
-        let (skill_dirs, sample) = self.skill_dirs(scratch.path())?;
+        let followed = ConfigOption { path: self.file.clone() }.open::<NodeFile>()?;
+        let file = followed.first();
+        let (skill_dirs, sample) = self.skill_dirs(&file, scratch.path())?;
 
         let listener = coordinator::bind(self.listen).await?;
         let address = listener.local_addr().context("the listener's address")?;
-        let followed = ConfigOption { path: self.file.clone() }.open::<NodeFile>()?;
-        let file = followed.first();
         let mut node = Config::new(scratch.path().join("node"), skill_dirs.clone());
         node.coordinator = format!("http://{address}").parse().map_err(Failure::usage)?;
         node.drain = Duration::from_secs(10);
         node.compat = self.compat.switches();
-        if self.file.is_some() {
-            configuration::say_of_skills(&file, skill_dirs.clone(), &mut node);
-        }
         let base = node.clone();
+        if self.file.is_some() {
+            node = say(&file, &base, &skill_dirs);
+        }
         let client = Client::new(node.coordinator.clone());
         let node = tokio::task::spawn_blocking(move || weft_node::Node::build(node))
             .await
@@ -84,10 +84,8 @@ impl Dev {
         let (node_handle, coordinator_handle) = (node.handle(), coordinator.handle());
         let managed = skill_dirs.clone();
         let follow = followed.follow(move |path, loaded| {
-            let mut config = base.clone();
-            configuration::say_of_skills(&loaded.value, managed.clone(), &mut config);
             node_handle.complain(loaded.broken.as_deref().map(|why| (path, why)));
-            node_handle.configure(&config);
+            node_handle.configure(&say(&loaded.value, &base, &managed));
             coordinator_handle.configure(settings(&loaded.value));
         });
         let (node_drain, coordinator_drain) = (Drain::new(), Drain::new());
@@ -123,9 +121,12 @@ impl Dev {
     }
 
     /// The directories to offer, and whether they are the sample.
-    fn skill_dirs(&self, scratch: &Path) -> anyhow::Result<(Vec<PathBuf>, bool)> {
+    fn skill_dirs(&self, file: &NodeFile, scratch: &Path) -> anyhow::Result<(Vec<PathBuf>, bool)> {
         if !self.skill_dirs.is_empty() {
             return Ok((absolute(self.skill_dirs.clone())?, false));
+        }
+        if let Some(written) = &file.skills.dirs {
+            return Ok((written.clone(), false));
         }
         let here = absolute(vec!["skills".into()])?;
         if here[0].is_dir() {
@@ -135,6 +136,16 @@ impl Dev {
         Template::new("hello").write(&sample).context("write the sample skill")?;
         Ok((vec![sample], true))
     }
+}
+
+/// What the one file says for the node.
+fn say(file: &NodeFile, base: &Config, managed: &[PathBuf]) -> Config {
+    let mut config = base.clone();
+    configuration::say_of_skills(file, managed.to_vec(), &mut config);
+    // It is the coordinator's word as well, which knows of --allow.
+    let agents = &mut config.agents;
+    agents.list.values_mut().chain([&mut agents.defaults]).for_each(|agent| agent.permission_mode = None);
+    config
 }
 
 /// What the one file says for the coordinator.

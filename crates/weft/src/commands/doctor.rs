@@ -83,6 +83,8 @@ impl Doctor {
         let managed = self.directories.skills(&file)?;
         let mut config = weft_node::Config::new(PathBuf::new(), Vec::new());
         config.compat = self.directories.compat.switches();
+        config.max_timeout = file.max_timeout.unwrap_or(config.max_timeout);
+        config.allow_loader_variables = file.allow_loader_variables.unwrap_or_default();
         configuration::say_of_skills(&file, managed, &mut config);
         let directories: Vec<PathBuf> = config
             .sources

@@ -1,10 +1,7 @@
 //! `weft prompt`.
 
 use clap::Args;
-use weft_core::{
-    ids::{AgentId, SessionId},
-    text,
-};
+use weft_core::ids::{AgentId, SessionId};
 use weft_proto::json;
 
 use crate::{
@@ -21,7 +18,7 @@ pub(crate) struct Prompt {
     #[arg(long, env = "WEFT_AGENT")]
     agent: Option<AgentId>,
     /// The session whose snapshot is listed
-    #[arg(long, value_name = "ID", conflicts_with = "agent")]
+    #[arg(long, value_name = "ID")]
     session: Option<SessionId>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -29,7 +26,9 @@ pub(crate) struct Prompt {
 
 impl Prompt {
     pub(crate) async fn run(self) -> Result<u8, Failure> {
-        let agent = self.agent.as_ref().map(AgentId::as_str).unwrap_or_default();
+        // A session has its agent; WEFT_AGENT may name another.
+        let agent = self.agent.as_ref().filter(|_| self.session.is_none());
+        let agent = agent.map(AgentId::as_str).unwrap_or_default();
         let session = self.session.as_ref().map(SessionId::as_str).unwrap_or_default();
         let rendered = self.connection.client().render_prompt(agent, session).await?;
         if self.output == Format::Json {
@@ -39,7 +38,10 @@ impl Prompt {
         if rendered.text.is_empty() {
             output::note("there is nothing to list, so the prompt is empty");
         } else {
-            output::print(&text::escape_lines(rendered.text.as_bytes()))?;
+            // To a terminal without what would drive it, to a file as it is.
+            let mut out = output::Passage::to_stdout();
+            out.pass(rendered.text.as_bytes())?;
+            out.end_line()?;
         }
         let skills = rendered.listed.len();
         output::note(&format!(

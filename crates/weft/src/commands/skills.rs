@@ -16,7 +16,7 @@ use crate::{
 pub(crate) struct Skills {
     #[command(flatten)]
     connection: Connection,
-    /// Show this one in full, with its instructions
+    /// Show this one in full, with its instructions; or print the file at a weft://skills/… location
     skill: Option<String>,
     /// Print a file of that skill instead, such as references/x.md
     #[arg(long, value_name = "PATH", requires = "skill")]
@@ -37,7 +37,8 @@ impl Skills {
     pub(crate) async fn run(self) -> Result<u8, Failure> {
         let agent = self.agent.as_ref().map(ToString::to_string).unwrap_or_default();
         let client = self.connection.client();
-        if let (Some(name), Some(path)) = (&self.skill, &self.file) {
+        let location = self.skill.as_ref().filter(|skill| skill.starts_with("weft://"));
+        if let (Some(name), Some(path)) = (&self.skill, self.file.as_deref().or(location.map(|_| ""))) {
             let read = client.read_skill_file(name, path, &agent).await?;
             // To a terminal without what would drive it, to a file as it is.
             let mut out = output::Passage::to_stdout();
@@ -134,6 +135,10 @@ fn show(skill: &v1::Skill) -> anyhow::Result<()> {
                 (false, _) => "not connected",
             };
             rows.push(vec![format!("on {}", provider.node_name), format!("{state} ({})", provider.path)]);
+        }
+        if variant.providers_left_out > 0 {
+            let more = format!("{} more nodes: see `weft nodes`", variant.providers_left_out);
+            rows.push(vec!["and on".to_owned(), more]);
         }
     }
     output::print_table(&["skill", &skill.key], rows)?;

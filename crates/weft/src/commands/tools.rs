@@ -24,7 +24,7 @@ pub(crate) struct Tools {
     #[arg(long, env = "WEFT_AGENT")]
     agent: Option<AgentId>,
     /// The session whose snapshot is exported
-    #[arg(long, value_name = "ID", conflicts_with = "agent")]
+    #[arg(long, value_name = "ID")]
     session: Option<SessionId>,
     /// Print the whole answer as JSON, with the skill of each tool and what the dialect could not carry
     #[arg(long)]
@@ -33,7 +33,9 @@ pub(crate) struct Tools {
 
 impl Tools {
     pub(crate) async fn run(self) -> Result<u8, Failure> {
-        let agent = self.agent.as_ref().map(AgentId::as_str).unwrap_or_default();
+        // A session has its agent; WEFT_AGENT may name another.
+        let agent = self.agent.as_ref().filter(|_| self.session.is_none());
+        let agent = agent.map(AgentId::as_str).unwrap_or_default();
         let session = self.session.as_ref().map(SessionId::as_str).unwrap_or_default();
         let dialect = match self.dialect {
             Dialect::OpenAi => v1::ToolDialect::Openai,

@@ -66,7 +66,9 @@ fn show(explained: &v1::ExplainSkillResponse) -> anyhow::Result<()> {
         }
         for obstacle in &node.obstacles {
             // The gates were just listed.
-            if !node.verdicts.iter().any(|verdict| !verdict.passed && verdict.reason == obstacle.reason) {
+            let listed =
+                |verdict: &v1::Verdict| !verdict.passed && gate(verdict.gate()).as_str() == obstacle.kind;
+            if !node.verdicts.iter().any(listed) {
                 say(format!("  {}: {}", obstacle.kind, obstacle.reason))?;
             }
         }

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use tonic::Status;
-use weft_core::{catalog::Skill, ids::SkillKey, node::Target, refusal::Refusal, skill::Diagnostic};
+use weft_core::{
+    advert::Scope, catalog::Skill, ids::SkillKey, node::Target, refusal::Refusal, skill::Diagnostic,
+};
 use weft_proto::{convert, v1};
 
 use super::{Catalog, malformed, refused, skill_key};
@@ -56,14 +58,25 @@ impl Catalog {
         let advert = self.catalog.advert_of(&node.id);
         let offered = skill.and_then(|skill| skill.on_node(&node.id));
         let concerns = |diagnostic: &&Diagnostic| match &diagnostic.key {
-            Some(other) => other == key,
+            Some(other) => other == key && visible.concerns(diagnostic),
             // What is odd about a directory is so for every skill in it.
             None => offered.is_some_and(|(_, row)| {
                 !diagnostic.path.is_empty() && Path::new(&row.path).starts_with(&diagnostic.path)
             }),
         };
-        let diagnostics: Vec<v1::Diagnostic> =
+        let mut diagnostics: Vec<v1::Diagnostic> =
             advert.iter().flat_map(|advert| &advert.diagnostics).filter(concerns).map(Into::into).collect();
+        let own = advert.iter().flat_map(|advert| &advert.rows).filter(|row| {
+            row.key == *key && matches!(&row.scope, Scope::Agent(agent) if Some(agent) == visible.agent())
+        });
+        diagnostics.extend(own.filter(|_| !visible.has_workspace_on(view)).map(|row| v1::Diagnostic {
+            severity: v1::Severity::Warning.into(),
+            path: row.path.clone(),
+            rule: "workspace".into(),
+            message: "does not count: the coordinator's configuration gives the agent no workspace on this node"
+                .into(),
+            ..Default::default()
+        }));
         let mut obstacles: Vec<v1::Obstacle> = skill
             .map(|skill| router::obstacles(skill, view, wish))
             .unwrap_or_default()

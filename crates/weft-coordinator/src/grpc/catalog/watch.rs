@@ -12,7 +12,10 @@ use futures::{Stream, stream};
 use prost::Message as _;
 use tokio::{sync::watch, time::sleep};
 use tonic::Status;
-use weft_core::{ids::SkillKey, refusal::Refusal};
+use weft_core::{
+    ids::{AgentId, Digest, SkillKey},
+    refusal::Refusal,
+};
 use weft_proto::v1::{self, watch_catalog_response::Message};
 
 use super::{Catalog, refused};
@@ -27,6 +30,8 @@ pub(super) struct Watch {
     visible: Visible,
     revisions: watch::Receiver<u64>,
     include_ineligible: bool,
+    /// Names what is watched: a token is of use to the same watch only.
+    view: String,
     rest: Rest,
     /// What the client was told in this stream and has not been told to remove.
     told: BTreeSet<SkillKey>,
@@ -47,17 +52,22 @@ enum Rest {
 
 impl Watch {
     pub(super) fn new(service: Catalog, visible: Visible, request: &v1::WatchCatalogRequest) -> Self {
-        let changed = since(&service, &visible, &request.resume_token);
+        let view = view(&visible, request.include_ineligible);
+        let changed = since(&service, &visible, &view, &request.resume_token);
+        let mut revisions = service.catalog.revisions();
+        // It may have moved on since `visible` was taken.
+        revisions.mark_changed();
         let resumed = changed.is_some();
         let (rest, control) = match changed {
             Some(keys) => (Rest::Keys(keys.into_iter().collect()), VecDeque::new()),
             None => (Rest::All { after: String::new() }, [Message::Reset(v1::CatalogReset {})].into()),
         };
         Self {
-            revisions: service.catalog.revisions(),
+            revisions,
             service,
             visible,
             include_ineligible: request.include_ineligible,
+            view,
             rest,
             told: BTreeSet::new(),
             resumed,
@@ -120,10 +130,11 @@ impl Watch {
         };
         // What is not remembered, or may be seen by others now, is told anew; what the client has and should not is in
         // what it was told.
+        let remembered = changed.is_some();
         let keys = changed.unwrap_or_else(|| {
             now.after("").map(|skill| skill.key.clone()).chain(self.told.iter().cloned()).collect()
         });
-        if !same_settings && self.resumed {
+        if !remembered && self.resumed {
             // Nobody here knows what the client has from before.
             self.control.push_back(Message::Reset(v1::CatalogReset {}));
             (self.resumed, self.rest) = (false, Rest::All { after: String::new() });
@@ -188,18 +199,26 @@ impl Watch {
         let (life, settings, revision) =
             (self.service.catalog.life(), merged.settings_revision(), merged.revision());
         v1::CatalogBookmark {
-            resume_token: format!("{life}.{settings}.{revision}"),
+            resume_token: format!("{life}.{settings}.{}.{revision}", self.view),
             warming: self.service.is_warming(),
         }
     }
 }
 
+/// Names an agent's view, without a dot in it.
+fn view(visible: &Visible, include_ineligible: bool) -> String {
+    let agent = visible.agent().map(AgentId::as_str).unwrap_or_default();
+    Digest::of(format!("{include_ineligible} {agent}").as_bytes()).short()
+}
+
 /// What changed since a token. `None`: it does not say, or nobody remembers.
-fn since(service: &Catalog, visible: &Visible, token: &str) -> Option<BTreeSet<SkillKey>> {
+fn since(service: &Catalog, visible: &Visible, view: &str, token: &str) -> Option<BTreeSet<SkillKey>> {
     let mut parts = token.split('.');
-    let (life, settings, revision) = (parts.next()?, parts.next()?, parts.next()?);
+    let (life, settings) = (parts.next()?, parts.next()?);
+    let (viewed, revision) = (parts.next()?, parts.next()?);
     let now = visible.merged();
-    let same = life == service.catalog.life() && settings.parse() == Ok(now.settings_revision());
+    let same =
+        life == service.catalog.life() && settings.parse() == Ok(now.settings_revision()) && viewed == view;
     let revision = revision.parse().ok().filter(|_| same && parts.next().is_none())?;
     service.catalog.changed_between(revision, now, visible.agent())
 }
