@@ -309,6 +309,42 @@ fn a_watch_follows_the_list_of_its_agent_and_names_nothing_else() {
 }
 
 #[test]
+fn an_agents_own_copy_comes_before_the_common_one_and_gives_way_to_it_when_it_goes() {
+    let listed = |agent: &str| json!({"agents": {"list": [{"id": agent, "workspace": "~/w"}]}});
+    let operator = Operator::new();
+    let fabric = operator.coordinator(listed("writer"));
+    let own = operator.path("workspace/skills");
+    fs::create_dir_all(&own).unwrap();
+    let file = json!({"agents": {"list": [{"id": "writer", "workspace": operator.path("workspace")}]}});
+    let _node = fabric.node("host", &[described("tool", "common")], &operator.node(file));
+    let caller = Caller::of(&fabric);
+    let (mut writer, mut reader) = (Watcher::of(&caller, "writer"), Watcher::of(&caller, "reader"));
+    for watcher in [&mut writer, &mut reader] {
+        assert_eq!(watcher.step(), everything(&["tool"]));
+    }
+    described("tool", "own").write(&own);
+    assert_eq!((writer.next(), writer.mirror["tool"].as_str()), (upserted(&["tool"]), "own"));
+    fs::rename(own.join("tool"), operator.path("taken")).unwrap();
+    assert_eq!((writer.next(), writer.mirror["tool"].as_str()), (upserted(&["tool"]), "common"));
+    described("mine", "own").write(&own);
+    assert_eq!(writer.next(), upserted(&["mine"]));
+
+    // The operator takes the workspace back.
+    operator.say(listed("somebody"));
+    while writer.mirror.contains_key("mine") {
+        writer.next();
+    }
+    assert!(writer.mirror.keys().eq(["tool"]), "{:?}", writer.mirror);
+    // Nobody else was told of any of that.
+    described("last", "common").write(&fabric.skills_of("host"));
+    while !reader.mirror.contains_key("last") {
+        reader.next();
+    }
+    assert!(reader.mirror.keys().eq(["last", "tool"]), "{:?}", reader.mirror);
+    assert_eq!(reader.mirror["tool"], "common");
+}
+
+#[test]
 fn a_coordinator_that_stops_ends_its_watches_by_name() {
     let mut fabric = fabric();
     let _node = fabric.node("host", &[Skill::echo("tool")], &Spec::new());

@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::json;
 use tonic::Code;
+use weft_core::limits::SESSIONS_PER_CALLER;
 use weft_proto::v1::{self, catalog_service_client::CatalogServiceClient};
 use weft_testkit::{Fabric, Skill, Spec, eventually};
 
@@ -301,4 +302,21 @@ fn a_call_in_a_session_means_what_the_sessions_agent_has() {
     assert_eq!(fabric.call(&["tool", "n=3"]), json!({"n": "3"}));
     let (id, _) = caller.open_session("reader");
     assert_eq!(fabric.call(&["tool", "--session", &id, "n=3"]), json!({"n": "3"}));
+}
+
+#[test]
+fn a_caller_that_opens_too_many_is_told_so_and_may_go_on_with_those_it_has() {
+    let fabric = fabric();
+    let _node = fabric.node("host", &[version(1)], &Spec::new());
+    let caller = Caller::of(&fabric);
+    let (first, _) = caller.open_session("a");
+    for _ in 1..SESSIONS_PER_CALLER {
+        caller.open_session("a");
+    }
+    let refusal = caller.wait(caller.client.open_session("b")).told();
+    assert_eq!((refusal.code, refusal.reason.as_str()), (Code::ResourceExhausted, "QUOTA"));
+    assert!(refusal.retry_after.is_some() && refusal.message.contains("close"), "{refusal:?}");
+    assert_eq!(fabric.call(&["tool", "--session", &first]), json!({"v": 1}));
+    caller.wait(caller.client.close_session(&first)).unwrap();
+    caller.open_session("b");
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use serde_json::json;
+use tokio::task::JoinSet;
 use tonic::Code;
 use weft_proto::v1;
 use weft_testkit::{Fabric, Skill, Spec, eventually, fabric::isolate, skill::put};
@@ -244,6 +245,27 @@ fn a_file_is_read_from_any_node_that_has_it_and_from_none_when_they_are_gone() {
     assert!(refusal.to_string().contains("shared") && refusal.to_string().contains("notes.txt"), "{refusal}");
     // Its document came with it.
     assert!(!caller.read("shared", "").unwrap().content.is_empty());
+}
+
+#[test]
+fn many_that_read_at_the_same_time_all_get_what_they_want() {
+    let fabric = fabric();
+    let dir = Skill::echo("wanted").write(&fabric.skills_of("host"));
+    put(&dir.join("guide"), bytes(100_000));
+    let _node = fabric.node("host", &[], &Spec::new());
+    wait_for_skills(&fabric, 1);
+    let caller = Caller::of(&fabric);
+    let all = caller.wait(async {
+        let mut reads = JoinSet::new();
+        for _ in 0..60 {
+            let client = caller.client.clone();
+            reads.spawn(async move { client.read_skill_file("wanted", "guide", "").await });
+        }
+        reads.join_all().await
+    });
+    for read in all {
+        assert!(read.unwrap().content == bytes(100_000));
+    }
 }
 
 #[test]

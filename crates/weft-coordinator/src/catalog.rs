@@ -30,8 +30,9 @@ use crate::settings::Settings;
 
 /// Shortest time between two merges: a burst of adverts costs one.
 const MERGE_PAUSE: Duration = Duration::from_millis(20);
-/// Most nodes that are merged before others may look and tell again: a few milliseconds, when each has a hundred skills.
-const MERGED_AT_ONCE: usize = 32;
+/// Most rows that are merged before others may look and tell again. In a fleet of thousands a row takes some ten
+/// microseconds, and what waits for the thread waits that long.
+const MERGED_AT_ONCE: usize = 256;
 
 /// The merged catalog of one moment, and all that is needed to judge a call by it.
 #[derive(Debug, Default)]
@@ -128,6 +129,19 @@ struct Held {
 }
 
 impl Held {
+    /// Some of the nodes that may bring something else by now: at least one, if there is any.
+    fn next_dirty(&self) -> Vec<NodeId> {
+        let mut rows = 0;
+        let fits = |node: &&NodeId| {
+            let told = self.nodes.get(*node).map_or(0, |told| told.advert.rows.len());
+            let before = self.offers.get(*node).map_or(0, Offer::copies);
+            let first = rows == 0;
+            rows += told.max(before).max(1);
+            first || rows <= MERGED_AT_ONCE
+        };
+        self.dirty.iter().take_while(fits).cloned().collect()
+    }
+
     /// Puts what a node told into the catalog. Returns what changed.
     fn take_in(&mut self, node: &NodeId) -> BTreeSet<(Scope, SkillKey)> {
         let old = self.offers.remove(node).unwrap_or_default();
@@ -499,7 +513,7 @@ impl Keeper {
     /// Merges what some nodes told. Returns whether there is more.
     fn merge(&self) -> bool {
         let mut held = self.held();
-        let some: Vec<NodeId> = held.dirty.iter().take(MERGED_AT_ONCE).cloned().collect();
+        let some = held.next_dirty();
         let mut changed = BTreeSet::new();
         let mut diagnosed = false;
         for node in some {

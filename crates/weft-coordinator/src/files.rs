@@ -1,13 +1,19 @@
 //! Files of skills, read from the nodes that have them, piece by piece.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
 use dashmap::DashMap;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    time::timeout,
+};
 use weft_core::{
     catalog::Variant,
     ids::{AgentId, Digest, NodeId},
@@ -32,6 +38,8 @@ const TRIES: usize = 3;
 pub(crate) struct Files {
     waiting: DashMap<(NodeId, u64), oneshot::Sender<link::FileContent>>,
     last: AtomicU64,
+    /// How many more each node takes that is asked now: what is too many for it waits here.
+    room: DashMap<NodeId, Arc<Semaphore>>,
 }
 
 impl Files {
@@ -124,6 +132,8 @@ impl Files {
         request: link::FileRequest,
     ) -> Result<link::FileContent, String> {
         let away = || "its node went away".to_owned();
+        let mut turn = Turn { files: self, node, permit: None };
+        turn.take().await;
         let view = nodes.view(node).filter(|view| view.presence == Presence::Connected).ok_or_else(away)?;
         let request_id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answer) = oneshot::channel();
@@ -153,5 +163,29 @@ struct Forget<'a>(&'a Files, (NodeId, u64));
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         self.0.waiting.remove(&self.1);
+    }
+}
+
+/// A request's room on a node. Nothing is left of it when the last one is over.
+struct Turn<'a> {
+    files: &'a Files,
+    node: &'a NodeId,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Turn<'_> {
+    /// Waits for it.
+    async fn take(&mut self) {
+        let fresh = || Arc::new(Semaphore::new(limits::FILES_AT_ONCE));
+        let room = self.files.room.entry(self.node.clone()).or_insert_with(fresh).clone();
+        // Never closed.
+        self.permit = room.acquire_owned().await.ok();
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.permit = None;
+        self.files.room.remove_if(self.node, |_, room| Arc::strong_count(room) == 1);
     }
 }

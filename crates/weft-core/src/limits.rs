@@ -81,3 +81,5 @@ pub const SESSION_IDLE: Duration = Duration::from_secs(24 * 3600);
 pub const FILE_BYTES: u64 = 1024 * 1024;
 /// Bytes of a file that travel in one message.
 pub const FILE_PIECE: usize = 48 * 1024;
+/// Pieces of files that a node reads for its coordinator at the same time.
+pub const FILES_AT_ONCE: usize = 8;

@@ -39,9 +39,6 @@ const COMPANY: Duration = Duration::from_millis(5);
 /// Definitions in one message.
 const DEFINITIONS_AT_ONCE: usize = 8;
 
-/// Files that are read for the coordinator at the same time.
-const READING: usize = 8;
-
 /// See the module.
 pub(crate) struct Link {
     pub(crate) config: Config,
@@ -382,7 +379,7 @@ impl<'a> Session<'a> {
                     self.control.push_back(Message::Definitions(link::Definitions { definitions }));
                 }
             }
-            Response::FileRequest(request) if self.reading.len() >= READING => {
+            Response::FileRequest(request) if self.reading.len() >= limits::FILES_AT_ONCE => {
                 self.control.push_back(Message::FileContent(files::busy(&request)));
             }
             Response::FileRequest(request) => {

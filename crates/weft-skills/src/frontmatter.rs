@@ -20,6 +20,8 @@ use crate::{
 pub(crate) const NAME: &str = "SKILL.md";
 /// Largest frontmatter that is parsed, in bytes.
 const MAX_YAML: usize = 64 * 1024;
+/// Most values that are taken for text in one file: more are no slips of an author.
+const MAX_RESCUED: usize = 16;
 /// Fields that guard a skill: what they hold is never guessed at.
 const GUARDS: [&str; 5] =
     ["metadata", "os", "requires", "disable-model-invocation", "disable_model_invocation"];
@@ -404,7 +406,7 @@ pub(crate) fn written(text: &str, name: &str) -> Option<(u32, String)> {
     Some((u32::try_from(at + 1).ok()?, field.whole()))
 }
 
-/// Quotes what its author should have quoted.
+/// Quotes what its author should have quoted, and says what; nothing when that is too much.
 fn rescue(yaml: &str) -> (String, Vec<Problem>) {
     let lines: Vec<&str> = yaml.split('\n').collect();
     let mut out: Vec<Cow<'_, str>> = Vec::with_capacity(lines.len());
@@ -416,6 +418,9 @@ fn rescue(yaml: &str) -> (String, Vec<Problem>) {
             out.extend(rest[..length].iter().map(|line| Cow::Borrowed(*line)));
             continue;
         };
+        if warnings.len() == MAX_RESCUED {
+            return (yaml.to_owned(), Vec::new());
+        }
         let whole = field.whole();
         let what = if whole.starts_with(['%', '@', '`', '&', '*', '!', '[', '{']) {
             "begins with a character that YAML reserves"
@@ -609,6 +614,12 @@ mod tests {
             assert_eq!(warning.line, Some(3), "{field}");
             assert!(warning.message.starts_with(field.split_once(':').unwrap().0), "{warning:?}");
         }
+        let many = |count: usize| {
+            let fields: String = (0..count).map(|n| format!("a{n}: b: c\n")).collect();
+            format!("---\ndescription: d\n{fields}---\n")
+        };
+        assert_eq!(read(&many(MAX_RESCUED)).warnings.len(), MAX_RESCUED);
+        assert_eq!(parse(many(MAX_RESCUED + 1).as_bytes()).unwrap_err().problems.len(), 1);
         let document = read("---\nwhen_to_use: Use when: it's x\ndescription: [Beta] does things\n---\n");
         assert_eq!(document.when_to_use, "Use when: it's x");
         assert_eq!(document.description.as_deref(), Some("[Beta] does things"));

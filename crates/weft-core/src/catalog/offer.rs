@@ -84,6 +84,11 @@ impl Offer {
         }
         offer
     }
+
+    /// How many copies count.
+    pub fn copies(&self) -> usize {
+        self.copies.len()
+    }
 }
 
 /// The copies of two offers side by side, by scope and key.

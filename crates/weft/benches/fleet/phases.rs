@@ -52,7 +52,7 @@ pub(crate) struct Run {
     pub(crate) phases: Vec<Phase>,
     pub(crate) calm: Calls,
     pub(crate) flapping: Calls,
-    /// How long nodes took to come back, while one in a hundred always did.
+    /// How many links were closed while skills were listed.
     pub(crate) flaps: usize,
     /// From the start of the second coordinator until half, 99 of a hundred and all nodes had a session again, and all
     /// were in the catalog.
