@@ -39,7 +39,8 @@ fn row(skill: usize) -> Row {
 
 #[divan::bench(args = [10, 100, 1000])]
 fn advert(bencher: Bencher<'_, '_>, skills: usize) {
-    let advert = Advert { revision: 1, rows: (0..skills).map(row).map(Into::into).collect(), diagnostics: vec![] };
+    let advert =
+        Advert { revision: 1, rows: (0..skills).map(row).map(Into::into).collect(), diagnostics: vec![] };
     bencher.bench(|| {
         let bytes = Bytes::from(link::Advert::from(black_box(&advert)).encode_to_vec());
         Advert::try_from(link::Advert::decode(bytes).unwrap()).unwrap()
