@@ -58,7 +58,8 @@ impl Merged {
     pub(crate) fn class_of(&self, skill: &Skill, variant: &Variant) -> Class {
         let accepted = |scope: &Scope| self.accepted.get(&(scope.clone(), skill.key.clone())).copied();
         // An agent's own copy raises nobody else's class, and lowers neither that of the common copy nor its own.
-        skill.class_of(variant, accepted(&Scope::All).max(accepted(&skill.scope)))
+        let own = if skill.scope == Scope::All { None } else { accepted(&skill.scope) };
+        skill.class_of(variant, accepted(&Scope::All).max(own))
     }
 
     /// What the nodes offer that have something to complain about.

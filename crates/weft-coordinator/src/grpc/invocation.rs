@@ -48,7 +48,9 @@ impl Invoker {
         let request = convert::required("invocation", request).map_err(malformed)?;
         let mut request = decode(request, detach)?;
         // A retry finds its first try whatever has become of the session since.
-        if let Some(agent) = self.invocations.agent_of_known(&request).await.map_err(refused)? {
+        if request.session.is_some()
+            && let Some(agent) = self.invocations.agent_of_known(&request).await.map_err(refused)?
+        {
             request.agent = agent;
             return self.invocations.create(request, trace).await.map_err(refused);
         }
