@@ -10,6 +10,7 @@ use weft_core::{
     ids::{Digest, InvocationId},
     invocation::Request,
     node::{Selector, Target},
+    tools::Dialect,
     trace::TraceContext,
 };
 use weft_proto::{
@@ -190,12 +191,12 @@ impl Client {
         &self,
         agent: &str,
         session: &str,
-        dialect: v1::ToolDialect,
+        dialect: Dialect,
     ) -> Result<v1::ExportToolsResponse, Error> {
         let request = v1::ExportToolsRequest {
             agent: agent.into(),
             session_id: session.into(),
-            dialect: dialect.into(),
+            dialect: v1::ToolDialect::from(dialect).into(),
         };
         Ok(self.catalog().export_tools(request).await.map_err(|s| self.failed(&s))?.into_inner())
     }

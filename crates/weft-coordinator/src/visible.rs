@@ -134,9 +134,8 @@ impl Visible {
     /// Whether some node can run a skill for the agent now, or the agent can read it.
     pub(crate) fn is_usable(&self, skill: &Skill, nodes: &Nodes) -> bool {
         let sandboxes = |variant: &Variant| {
-            let mut ready =
-                variant.providers.iter().filter(|(_, provider)| provider.ready && provider.row.eligible());
-            ready.any(|(node, _)| nodes.view(node).is_some_and(|view| view.node.sandbox))
+            let mut usable = variant.providers.iter().filter(|(_, provider)| provider.is_usable());
+            usable.any(|(node, _)| nodes.view(node).is_some_and(|view| view.node.sandbox))
         };
         skill.meant().any(|variant| {
             let contained = !self.is_sandboxed() || variant.definition.kind == Kind::Instructions;

@@ -95,6 +95,13 @@ pub struct Provider {
     pub ready: bool,
 }
 
+impl Provider {
+    /// Whether it can run (or read out) its copy now.
+    pub fn is_usable(&self) -> bool {
+        self.ready && self.row.eligible()
+    }
+}
+
 impl Variant {
     fn of(copy: &Copy) -> Self {
         Self {

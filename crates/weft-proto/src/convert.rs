@@ -9,7 +9,7 @@ mod invocation;
 mod time;
 
 pub use catalog::{
-    NodeSight, decode_definition, encode_definition, gate, labels_from_wire, layer, shadowed_copy,
+    NodeSight, decode_definition, dialect, encode_definition, gate, labels_from_wire, layer, shadowed_copy,
 };
 pub use invocation::{
     authorisation_from_wire, authorisation_to_wire, class, dispatch_digest, event_from_wire, news_from_wire,

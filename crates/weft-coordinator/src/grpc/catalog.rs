@@ -11,7 +11,7 @@ use futures::Stream;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 use weft_core::{
-    catalog::Skill,
+    catalog::{Provider, Skill, Variant},
     ids::{AgentId, NodeId},
     node::Target,
     prompt,
@@ -138,12 +138,8 @@ impl CatalogService for Catalog {
                 (None, false) => visible.is_usable(skill, &self.nodes),
                 (Some(targets), true) => targets.iter().any(|node| skill.on_node(node).is_some()),
                 (Some(targets), false) => targets.iter().any(|node| {
-                    let provider = |variant: &weft_core::catalog::Variant| {
-                        variant
-                            .providers
-                            .get(node)
-                            .is_some_and(|provider| provider.ready && provider.row.eligible())
-                    };
+                    let provider =
+                        |variant: &Variant| variant.providers.get(node).is_some_and(Provider::is_usable);
                     let contained = || !visible.is_sandboxed() || visible.is_usable(skill, &self.nodes);
                     skill.variants.iter().any(provider) && contained()
                 }),
@@ -239,6 +235,6 @@ impl CatalogService for Catalog {
     ) -> Result<Response<v1::ExportToolsResponse>, Status> {
         let request = request.into_inner();
         let (snapshot, visible) = self.snapshot(&request.agent, &request.session_id)?;
-        tools::export(&snapshot, &visible, request.dialect()).map(Response::new)
+        tools::export(&snapshot, &visible, request.dialect).map(Response::new)
     }
 }

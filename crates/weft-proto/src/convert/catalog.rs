@@ -14,6 +14,7 @@ use weft_core::{
         Class, ClassSource, Definition, Diagnostic, Gate, Kind, Layer, Requirements, Severity, Verdict,
         tool_name,
     },
+    tools::Dialect,
 };
 
 use super::{Malformed, digest, duration_from_wire, duration_to_wire, parse_optional, required};
@@ -49,6 +50,22 @@ impl From<Kind> for v1::SkillKind {
             Kind::Instructions => Self::Instructions,
         }
     }
+}
+
+impl From<Dialect> for v1::ToolDialect {
+    fn from(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::OpenAi => Self::Openai,
+            Dialect::Anthropic => Self::Anthropic,
+            Dialect::Gemini => Self::Gemini,
+            Dialect::Mcp => Self::Mcp,
+        }
+    }
+}
+
+/// A dialect from the wire. `None`: not said, or not known here.
+pub fn dialect(number: i32) -> Option<Dialect> {
+    Dialect::ALL.into_iter().find(|dialect| v1::ToolDialect::from(*dialect) as i32 == number)
 }
 
 impl From<Layer> for v1::Layer {

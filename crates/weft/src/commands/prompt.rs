@@ -1,7 +1,10 @@
 //! `weft prompt`.
 
 use clap::Args;
-use weft_core::ids::{AgentId, SessionId};
+use weft_core::{
+    ids::{AgentId, SessionId},
+    prompt::{BASE, PER_SKILL},
+};
 use weft_proto::json;
 
 use crate::{
@@ -45,7 +48,7 @@ impl Prompt {
         }
         let skills = rendered.listed.len();
         output::note(&format!(
-            "{} characters, {skills} skills: 195 and 97 for each, and their values",
+            "{} characters, {skills} skills: {BASE} and {PER_SKILL} for each, and their values",
             rendered.cost
         ));
         for cut in &rendered.cut {

@@ -5,7 +5,7 @@ use weft_core::{
     ids::{AgentId, SessionId},
     tools::Dialect,
 };
-use weft_proto::{json, v1};
+use weft_proto::json;
 
 use crate::{
     exit::{self, Failure},
@@ -37,13 +37,7 @@ impl Tools {
         let agent = self.agent.as_ref().filter(|_| self.session.is_none());
         let agent = agent.map(AgentId::as_str).unwrap_or_default();
         let session = self.session.as_ref().map(SessionId::as_str).unwrap_or_default();
-        let dialect = match self.dialect {
-            Dialect::OpenAi => v1::ToolDialect::Openai,
-            Dialect::Anthropic => v1::ToolDialect::Anthropic,
-            Dialect::Gemini => v1::ToolDialect::Gemini,
-            Dialect::Mcp => v1::ToolDialect::Mcp,
-        };
-        let exported = self.connection.client().export_tools(agent, session, dialect).await?;
+        let exported = self.connection.client().export_tools(agent, session, self.dialect).await?;
         if self.full {
             output::print_json(&json::to_value("weft.v1.ExportToolsResponse", &exported))?;
             return Ok(exit::OK);

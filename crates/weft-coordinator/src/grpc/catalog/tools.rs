@@ -1,11 +1,11 @@
 //! Skills as tool definitions.
 
 use tonic::Status;
-use weft_core::{
-    snapshot::Snapshot,
-    tools::{self, Dialect},
+use weft_core::{snapshot::Snapshot, tools};
+use weft_proto::{
+    convert::{self, Malformed},
+    v1,
 };
-use weft_proto::{convert::Malformed, v1};
 
 use super::malformed;
 use crate::visible::Visible;
@@ -14,20 +14,12 @@ use crate::visible::Visible;
 pub(super) fn export(
     snapshot: &Snapshot,
     visible: &Visible,
-    dialect: v1::ToolDialect,
+    dialect: i32,
 ) -> Result<v1::ExportToolsResponse, Status> {
-    let dialect = match dialect {
-        v1::ToolDialect::Openai => Dialect::OpenAi,
-        v1::ToolDialect::Anthropic => Dialect::Anthropic,
-        v1::ToolDialect::Gemini => Dialect::Gemini,
-        v1::ToolDialect::Mcp => Dialect::Mcp,
-        v1::ToolDialect::Unspecified => {
-            return Err(malformed(Malformed::new(
-                "dialect",
-                "is missing or not known; name one of OPENAI, ANTHROPIC, GEMINI, MCP",
-            )));
-        }
-    };
+    let dialect = convert::dialect(dialect).ok_or_else(|| {
+        let message = "is missing or not known; name one of OPENAI, ANTHROPIC, GEMINI, MCP";
+        malformed(Malformed::new("dialect", message))
+    })?;
     let skills = snapshot.executables().filter(|skill| visible.may_name(skill.key()));
     let exported = tools::export(skills.map(|skill| &*skill.definition), dialect);
     let losses = exported.tools.iter().flat_map(|tool| {
